@@ -1,0 +1,121 @@
+"""Can backsolve be trusted on this flow? Ask the flow."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Key
+
+from ._adjoints import AbstractAdjoint, Backsolve, Discrete
+from ._estimators import AbstractEstimator, PathGradient
+from ._flow import Flow
+from ._objective import estimate_reverse_kl
+from ._target import Target
+from ._transforms import CNF
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientCheck:
+    """The gradients of the two adjoints on the same draws, compared.
+
+    Attributes:
+        relative_difference: Norm of the difference over the norm of the discrete gradient.
+        noise: Norm of the gradient's own Monte Carlo error at this batch, on the same scale.
+        trusted: Whether backsolve is safe here.
+        message: The verdict in words.
+    """
+
+    relative_difference: float
+    noise: float
+    trusted: bool
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def check_gradients(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int = 256,
+    estimator: AbstractEstimator = PathGradient(),
+    max_steps: int = 4096,
+    tolerance: float = 1e-2,
+) -> GradientCheck:
+    """Compare the discrete and the backsolve adjoint on your own flow and say which to use.
+
+    Args:
+        flow: Any flow with at least one `CNF`.
+        target: An object with `log_prob(x)` for one point.
+        key: Source of the draws, the same for both.
+        n: Number of draws.
+        estimator: Whose gradient is compared.
+        max_steps: Room for the recorded steps of adaptive solves.
+        tolerance: Relative difference up to which backsolve counts as right.
+    """
+    if not any(isinstance(transform, CNF) for transform in flow.transforms):
+        raise ValueError("`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`.")
+    discrete, noise = _gradient_and_noise(
+        _with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator
+    )
+    backsolve, _ = _gradient_and_noise(_with_adjoint(flow, Backsolve()), target, key, n, estimator)
+    size = float(np.linalg.norm(discrete))
+    difference = float(np.linalg.norm(backsolve - discrete)) / size if size > 0 else 0.0
+    noise = noise / size if size > 0 else 0.0
+    trusted = bool(np.isfinite(difference) and difference <= tolerance)
+    return GradientCheck(difference, noise, trusted, _verdict(difference, noise, tolerance))
+
+
+def _with_adjoint(flow: Flow, adjoint: AbstractAdjoint) -> Flow:
+    return Flow(
+        flow.base,
+        [t.replace(adjoint=adjoint) if isinstance(t, CNF) else t for t in flow.transforms],
+    )
+
+
+def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, float]:
+    """Return the mean gradient of four quarters of the batch, and the standard error of that mean."""
+
+    @eqx.filter_jit
+    def gradients(flow, target):
+        def one(key):
+            grad = eqx.filter_grad(
+                lambda f: estimate_reverse_kl(
+                    f, target, key=key, n=max(1, n // 4), estimator=estimator
+                ).loss
+            )(flow)
+            return ravel_pytree(grad)[0]
+
+        return jax.lax.map(one, jax.random.split(key, 4))
+
+    quarters = np.asarray(gradients(flow, target), np.float64)
+    spread = quarters.var(axis=0, ddof=1) / len(quarters)
+    return quarters.mean(axis=0), float(np.sqrt(spread.sum()))
+
+
+def _verdict(difference: float, noise: float, tolerance: float) -> str:
+    compared = (
+        f"backsolve differs from the exact gradient of the steps taken by {difference:.1e} of its norm "
+        f"(Monte Carlo error of the gradient itself: {noise:.1e})"
+    )
+    if not np.isfinite(difference):
+        return (
+            "Do not use Backsolve here: a gradient is not finite; the flow could not be retraced "
+            "backwards, or a solve failed. Use `Discrete()`."
+        )
+    if difference <= tolerance:
+        return f"Backsolve can be trusted here: {compared}."
+    if difference <= noise:
+        return (
+            f"Backsolve is doubtful here: {compared}. It is hidden by the noise now, but it is a bias and "
+            "will not average out. Take more steps or tighter tolerances, or use `Discrete()`."
+        )
+    return (
+        f"Do not trust Backsolve here: {compared}. Take more steps or tighter tolerances, or use "
+        "`Discrete()`."
+    )

@@ -1,0 +1,146 @@
+r"""How the divergence $\nabla \cdot f$ of a field is had: exactly, by noise, or in closed form."""
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key, PyTree
+
+from ._fields import AbstractTractableField
+
+
+class AbstractDivergence(eqx.Module):
+    """Velocity and divergence of a field at one point, from as much shared work as possible."""
+
+    @abstractmethod
+    def check(self, field: Any) -> None:
+        """Raise a `ValueError` that names the remedy if the field is not one we can serve."""
+
+    @abstractmethod
+    def prepare(self, field: Any) -> PyTree:
+        """Return what depends on the field's parameters only: made once per solve, not per evaluation."""
+
+    @abstractmethod
+    def noise(self, key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Array | None:
+        """Draw the noise of one draw and one solve, `None` where there is none."""
+
+    @abstractmethod
+    def __call__(
+        self, field: Any, t: Array, x: Float[Array, "*event"], prepared: PyTree, noise: Array | None
+    ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
+        """Return the velocity and its divergence (or an unbiased estimate of it)."""
+
+    @abstractmethod
+    def exact(self, field: Any) -> "AbstractDivergence":
+        """Return the cheapest divergence without noise for this field."""
+
+
+def exact_divergence(field: Any) -> "AbstractDivergence":
+    """Return the cheapest divergence without noise that the field offers."""
+    tractable = isinstance(field, AbstractTractableField) and field.is_tractable
+    return ClosedForm() if tractable else Exact()
+
+
+class Exact(AbstractDivergence):
+    """The trace of the Jacobian by automatic differentiation: exact, at the cost of one pass per dimension."""
+
+    def check(self, field):
+        del field
+
+    def prepare(self, field):
+        del field
+
+    def noise(self, key, shape, dtype):
+        del key, shape, dtype
+
+    def __call__(self, field, t, x, prepared, noise):
+        del prepared, noise
+        velocity, push = jax.linearize(lambda y: field(t, y), x)
+        basis = jnp.eye(x.size, dtype=x.dtype).reshape(x.size, *x.shape)
+        jacobian = jax.vmap(push)(basis).reshape(x.size, x.size)
+        return velocity, jnp.trace(jacobian)
+
+    def exact(self, field):
+        return exact_divergence(field)
+
+
+class Hutchinson(AbstractDivergence):
+    r"""The estimate $\varepsilon^\top J \varepsilon$, averaged over `probes` independent vectors.
+
+    Unbiased, for one extra forward pass per probe. The noise is drawn once per draw and solve; `log q`
+    and the score share it, so that the score is the exact gradient of the noisy `log q`. It does not
+    vanish at the optimum, and it biases importance weights: evaluate with `flow.exact()`.
+
+    Attributes:
+        probes: Number of noise vectors.
+        noise_kind: `"rademacher"` (signs; the smaller variance) or `"gaussian"` (as in the paper).
+    """
+
+    probes: int = eqx.field(static=True)
+    noise_kind: str = eqx.field(static=True)
+
+    def __init__(
+        self, probes: int = 1, noise: Literal["rademacher", "gaussian"] = "rademacher"
+    ) -> None:
+        if probes < 1:
+            raise ValueError(f"`probes` must be at least 1, got {probes}.")
+        if noise not in ("rademacher", "gaussian"):
+            raise ValueError(f"`noise` must be 'rademacher' or 'gaussian', got {noise!r}.")
+        self.probes = probes
+        self.noise_kind = noise
+
+    def check(self, field):
+        del field
+
+    def prepare(self, field):
+        del field
+
+    def noise(self, key, shape, dtype):
+        draw = jr.rademacher if self.noise_kind == "rademacher" else jr.normal
+        return draw(key, (self.probes, *shape), dtype)
+
+    def __call__(self, field, t, x, prepared, noise):
+        del prepared
+        if self.probes == 1:
+            # Without the probe axis, so that the batch axis alone makes a plain matrix product.
+            velocity, pushed = jax.jvp(lambda y: field(t, y), (x,), (noise[0],))
+            return velocity, jnp.vdot(noise[0], pushed)
+        velocity, push = jax.linearize(lambda y: field(t, y), x)
+        products = jax.vmap(lambda e: jnp.vdot(e, push(e)))(noise)
+        return velocity, jnp.mean(products)
+
+    def exact(self, field):
+        return exact_divergence(field)
+
+
+class ClosedForm(AbstractDivergence):
+    """The field's own formula for its divergence: exact, at about the price of a Hutchinson probe."""
+
+    def check(self, field):
+        if not isinstance(field, AbstractTractableField):
+            raise ValueError(
+                f"`ClosedForm` needs a field that knows its divergence (an `AbstractTractableField`); "
+                f"got {type(field).__name__}. Use `Exact()` or `Hutchinson()`."
+            )
+        if not field.is_tractable:
+            raise ValueError(
+                f"This {type(field).__name__} has no closed-form divergence: {field.why_not_tractable} "
+                "Use `Exact()` or `Hutchinson()`."
+            )
+
+    def prepare(self, field):
+        return field.prepare()
+
+    def noise(self, key, shape, dtype):
+        del key, shape, dtype
+
+    def __call__(self, field, t, x, prepared, noise):
+        del noise
+        return field.velocity_and_divergence(t, x, prepared)
+
+    def exact(self, field):
+        del field
+        return self

@@ -1,0 +1,58 @@
+"""What a flow hands from one transform to the next."""
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int, Scalar
+
+
+class SolveInfo(eqx.Module):
+    """What the ODE solves behind a draw cost, and whether they ended well.
+
+    Attributes:
+        evaluations: Field evaluations that every draw went through.
+        succeeded: Whether every solve reached its end with finite numbers. If not, the draws are NaN.
+    """
+
+    evaluations: Int[Array, "..."]
+    succeeded: Bool[Array, "..."]
+
+
+class Draw(eqx.Module):
+    r"""A batch of draws, with what is known about them.
+
+    What a draw carries decides how it is differentiated. With a `score`, only `x` depends on the
+    parameters, through the sampling path alone, and `log_q` and `score` are constants: that is the
+    ingredient of the path gradient. Without a `score`, both `x` and `log_q` carry their total derivative.
+
+    Attributes:
+        x: The points, batch axis first.
+        log_q: $\ln q(x)$, normalised.
+        score: $\nabla_x \ln q(x)$, of the shape of `x`.
+        log_choice: Log-probability of the discrete choices made on the way (which component of a
+            mixture), or `None` where there were none. A choice cannot be differentiated along the path;
+            objectives give it its gradient through this number.
+        solve: Cost and outcome of the ODE solves, `None` where there were none.
+    """
+
+    x: Float[Array, "batch *event"]
+    log_q: Float[Array, " batch"] | None = None
+    score: Float[Array, "batch *event"] | None = None
+    log_choice: Float[Array, " batch"] | None = None
+    solve: SolveInfo | None = None
+
+
+def add_solves(first: SolveInfo | None, second: SolveInfo | None) -> SolveInfo | None:
+    """Account for two solves, one after the other."""
+    if first is None or second is None:
+        return second if first is None else first
+    return SolveInfo(
+        first.evaluations + second.evaluations, first.succeeded & second.succeeded
+    )
+
+
+def merge_chunks(stacked: SolveInfo) -> SolveInfo:
+    """Account for solves of several chunks of one batch: the dearest chunk, and success of all."""
+    return SolveInfo(stacked.evaluations.max(), stacked.succeeded.all())
+
+
+def solve_failed(solve: SolveInfo | None) -> Bool[Scalar, ""] | bool:
+    return False if solve is None else ~solve.succeeded

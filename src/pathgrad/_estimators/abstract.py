@@ -1,0 +1,20 @@
+"""What every estimator offers."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+from jaxtyping import Array, Key
+
+from .._draw import Draw
+from .._flow import Flow
+
+
+class AbstractEstimator(eqx.Module):
+    """Draws whose `x` and `log_q` have honest values and the estimator's own derivative.
+
+    An objective is any function of `log_q` and of `log p(x)`; it inherits the estimator from the draws.
+    """
+
+    @abstractmethod
+    def draw(self, flow: Flow, *, key: Key[Array, ""], n: int) -> Draw:
+        """Make `n` draws in one solve. A failed solve gives NaN and says so in `solve`."""

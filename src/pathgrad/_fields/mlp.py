@@ -1,0 +1,121 @@
+"""A multilayer perceptron whose exact divergence costs no more than a noisy one."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from .abstract import AbstractTractableField
+
+
+class _Layer(eqx.Module):
+    """An affine map of `x` in which time is one more input."""
+
+    weight: Float[Array, "out in"]
+    time: Float[Array, " out"]
+    bias: Float[Array, " out"]
+
+    def __call__(self, t, x):
+        return self.weight @ x + self.time * t + self.bias
+
+
+def _layer(key: Key[Array, ""], size_in: int, size_out: int, scale: float) -> _Layer:
+    weight_key, time_key, bias_key = jr.split(key, 3)
+    bound = scale / (size_in + 1) ** 0.5
+
+    def uniform(key, *shape):
+        return jr.uniform(key, shape, minval=-bound, maxval=bound)
+
+    return _Layer(
+        uniform(weight_key, size_out, size_in),
+        uniform(time_key, size_out),
+        uniform(bias_key, size_out),
+    )
+
+
+class MLPField(AbstractTractableField):
+    r"""A perceptron velocity field on points of any shape; time enters every layer.
+
+    With one hidden layer, $v = W_2\,\sigma(W_1 x)$, the divergence is
+    $\sigma'(h) \cdot \mathrm{diag}(W_1 W_2)$. With two, $v = W_3\,\sigma(W_2\,\sigma(W_1 x))$, it is
+    $\sigma'(h_2)^\top M\, \sigma'(h_1)$ with $M = W_2 \circ (W_1 W_3)^\top$, made once per solve: one more
+    matrix-vector product per point instead of one pass per dimension, and no noise.
+
+    Attributes:
+        layers: The affine maps, input to output.
+        activation: A smooth elementwise function. (The score needs its second derivative: `relu` will
+            not do.)
+    """
+
+    layers: tuple[_Layer, ...]
+    activation: Callable[[Array], Array]
+
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        depth: int = 2,
+        *,
+        key: Key[Array, ""],
+        activation: Callable[[Array], Array] = jnp.tanh,
+        output_scale: float = 0.1,
+    ) -> None:
+        """Build a field for points with `dim` numbers in all.
+
+        Args:
+            dim: Number of entries of a point, whatever its shape.
+            width: Units in each hidden layer.
+            depth: Number of hidden layers; the closed form exists for one and two.
+            key: Source of the initial weights.
+            activation: A smooth elementwise function.
+            output_scale: Factor on the initial weights of the last layer. Small, so that training
+                starts near the identity; not zero, so that every weight has a gradient.
+        """
+        for name, value in (("dim", dim), ("width", width), ("depth", depth)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+        sizes = [dim, *[width] * depth, dim]
+        scales = [*[1.0] * depth, output_scale]
+        keys = jr.split(key, depth + 1)
+        self.layers = tuple(
+            _layer(k, size_in, size_out, scale)
+            for k, size_in, size_out, scale in zip(keys, sizes, sizes[1:], scales, strict=False)
+        )
+        self.activation = activation
+
+    @property
+    def is_tractable(self) -> bool:
+        return len(self.layers) in (2, 3)
+
+    @property
+    def why_not_tractable(self) -> str:
+        return f"it has {len(self.layers) - 1} hidden layers, and only one or two are tractable."
+
+    def __call__(self, t, x):
+        h = x.ravel()
+        for layer in self.layers[:-1]:
+            h = self.activation(layer(t, h))
+        return self.layers[-1](t, h).reshape(x.shape)
+
+    def prepare(self):
+        first, last = self.layers[0].weight, self.layers[-1].weight
+        if len(self.layers) == 2:
+            return jnp.sum(first * last.T, axis=1)
+        return self.layers[1].weight * (first @ last).T
+
+    def velocity_and_divergence(self, t, x, prepared):
+        h = x.ravel()
+        slopes = []
+        for layer in self.layers[:-1]:
+            h, slope = self._activate(layer(t, h))
+            slopes.append(slope)
+        velocity = self.layers[-1](t, h).reshape(x.shape)
+        if len(slopes) == 1:
+            return velocity, jnp.vdot(prepared, slopes[0])
+        return velocity, jnp.vdot(slopes[1], prepared @ slopes[0])
+
+    def _activate(self, h):
+        return jax.jvp(self.activation, (h,), (jnp.ones_like(h),))

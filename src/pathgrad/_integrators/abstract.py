@@ -1,0 +1,80 @@
+"""What every integrator offers."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree, Scalar
+
+from .._draw import SolveInfo
+from .runge_kutta import Tableau
+
+# motion(t, state, args) -> time derivative of the state, of the same structure
+Motion = Callable[[Float[Scalar, ""], PyTree, PyTree], PyTree]
+Norm = Callable[[PyTree], Float[Scalar, ""]]
+
+
+class Trajectory(eqx.Module):
+    """The steps a solve took: where each began, how long it was, and (part of) the state there.
+
+    Attributes:
+        times: Start of each step.
+        lengths: Length of each step, negative when time runs backwards.
+        states: What was kept of the state at the start of each step, step axis first.
+        count: Number of steps taken; entries beyond it are unused.
+    """
+
+    times: Float[Array, " step"]
+    lengths: Float[Array, " step"]
+    states: PyTree
+    count: int | Int[Array, ""]
+
+
+class AbstractIntegrator(eqx.Module):
+    """Carry a state along $dy/dt = \\text{motion}(t, y)$ from `t0` to `t1`, in either direction."""
+
+    @property
+    @abstractmethod
+    def tableau(self) -> Tableau:
+        """The Runge-Kutta method behind the steps."""
+
+    @abstractmethod
+    def integrate(
+        self, motion: Motion, state: PyTree, args: PyTree, t0: float, t1: float, norm: Norm
+    ) -> tuple[PyTree, SolveInfo]:
+        """Return the state at `t1`. `norm` measures the error where steps adapt to it."""
+
+    @abstractmethod
+    def integrate_recorded(
+        self,
+        motion: Motion,
+        state: PyTree,
+        args: PyTree,
+        t0: float,
+        t1: float,
+        norm: Norm,
+        keep: Callable[[PyTree], PyTree],
+        bound: int,
+    ) -> tuple[PyTree, SolveInfo, Trajectory]:
+        """As `integrate`, and record `keep(state)` at the start of each of at most `bound` steps."""
+
+    @abstractmethod
+    def refined(self, factor: int) -> "AbstractIntegrator":
+        """Return an integrator as accurate as one with `factor` times the steps."""
+
+
+def largest_rms(state: PyTree) -> Float[Scalar, ""]:
+    """Return the largest root mean square among the components of the state.
+
+    One norm over everything would let a component with many entries dilute the error of a small one
+    (`log q` has one number per draw, a lattice thousands).
+    """
+    rms = [jnp.sqrt(jnp.mean(jnp.square(leaf))) for leaf in jax.tree.leaves(state)]
+    return jnp.max(jnp.stack(rms))
+
+
+def time_dtype(state: PyTree) -> Any:
+    return jnp.result_type(*jax.tree.leaves(state))

@@ -1,0 +1,112 @@
+"""Steps whose length follows an error estimate, through Diffrax."""
+
+from typing import Literal
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._draw import SolveInfo
+from .abstract import AbstractIntegrator, Trajectory, time_dtype
+from .runge_kutta import Tableau
+
+_SOLVERS = {"dopri5": diffrax.Dopri5, "tsit5": diffrax.Tsit5}
+
+
+def _explicit(tableau: diffrax.ButcherTableau) -> Tableau:
+    """Restate a Diffrax tableau, without the last stage where it only serves the next step."""
+    used = max(i for i, b in enumerate(tableau.b_sol) if b != 0.0) + 1
+    rows = ((), *(tuple(float(a) for a in row) for row in tableau.a_lower))
+    nodes = (0.0, *(float(c) for c in tableau.c))
+    weights = tuple(float(b) for b in tableau.b_sol)
+    return Tableau(rows[:used], weights[:used], nodes[:used])
+
+
+class Adaptive(AbstractIntegrator):
+    """Choose step lengths by an error estimate: one controller for the whole batch.
+
+    The error norm is the largest over the components of the state (`x`, `log q`, score) of their root
+    mean square over the batch, as in the paper's code.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        solver: `"dopri5"` (the paper's) or `"tsit5"` (often a few evaluations cheaper).
+        max_steps: A solve that needs more steps, rejected ones included, has failed.
+    """
+
+    rtol: float = eqx.field(static=True, default=1e-5)
+    atol: float = eqx.field(static=True, default=1e-5)
+    solver: Literal["dopri5", "tsit5"] = eqx.field(static=True, default="dopri5")
+    max_steps: int = eqx.field(static=True, default=4096)
+
+    def __check_init__(self):
+        if self.solver not in _SOLVERS:
+            raise ValueError(f"`solver` must be one of {sorted(_SOLVERS)}, got {self.solver!r}.")
+        if self.rtol < 0 or self.atol < 0 or self.rtol + self.atol == 0:
+            raise ValueError(f"Tolerances must be positive, got {self.rtol=} and {self.atol=}.")
+        if self.max_steps < 1:
+            raise ValueError(f"`max_steps` must be at least 1, got {self.max_steps}.")
+
+    @property
+    def tableau(self) -> Tableau:
+        return _explicit(_SOLVERS[self.solver].tableau)
+
+    def integrate(self, motion, state, args, t0, t1, norm):
+        solution = self._solve(
+            motion, state, args, t0, t1, norm, diffrax.SaveAt(t1=True), self.max_steps
+        )
+        state, info = self._outcome(solution, jax.tree.map(lambda y: y[0], solution.ys))
+        return state, info
+
+    def integrate_recorded(self, motion, state, args, t0, t1, norm, keep, bound):
+        end = diffrax.SubSaveAt(t1=True)
+        steps = diffrax.SubSaveAt(t0=True, steps=True, fn=lambda t, y, args: keep(y))
+        saveat = diffrax.SaveAt(subs=(end, steps))
+        bound = min(bound, self.max_steps)
+        solution = self._solve(motion, state, args, t0, t1, norm, saveat, bound)
+        ended, states = solution.ys
+        state, info = self._outcome(solution, jax.tree.map(lambda y: y[0], ended))
+        times = solution.ts[1]
+        trajectory = Trajectory(
+            times=times[:-1],
+            lengths=times[1:] - times[:-1],
+            states=states,
+            count=solution.stats["num_accepted_steps"],
+        )
+        return state, info, trajectory
+
+    def _solve(self, motion, state, args, t0, t1, norm, saveat, max_steps):
+        dtype = time_dtype(state)
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(motion),
+            _SOLVERS[self.solver](),
+            t0=jnp.asarray(t0, dtype),
+            t1=jnp.asarray(t1, dtype),
+            dt0=None,
+            y0=state,
+            args=args,
+            saveat=saveat,
+            stepsize_controller=diffrax.PIDController(self.rtol, self.atol, norm=norm),
+            # The gradient rules are ours (`_transport.py`): Diffrax only runs its loop.
+            adjoint=diffrax.ForwardMode(),
+            max_steps=max_steps,
+            throw=False,
+        )
+
+    def _outcome(self, solution, state):
+        finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)])
+        succeeded = (solution.result == diffrax.RESULTS.successful) & jnp.all(finite)
+        # Both methods reuse the last slope of a step as the first of the next: six new ones a step,
+        # one to begin with, and two by which Diffrax chooses the first step length.
+        evaluations = (6 * solution.stats["num_steps"] + 3).astype(jnp.int32)
+        # A solve that stopped half way must not pass for a draw.
+        state = jax.tree.map(lambda y: jnp.where(succeeded, y, jnp.nan), state)
+        return state, SolveInfo(evaluations, succeeded)
+
+    def refined(self, factor):
+        shrink = float(factor) ** 5  # both methods are of order five
+        floor = 10 * float(jnp.finfo(jnp.result_type(float)).eps)  # below it, steps never end
+        rtol, atol = (min(tol, max(tol / shrink, floor)) for tol in (self.rtol, self.atol))
+        return Adaptive(rtol, atol, self.solver, self.max_steps * factor)

@@ -1,0 +1,1 @@
+"""Train a flow and keep what the training produced: checkpoints and run directories."""

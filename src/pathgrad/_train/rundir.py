@@ -1,0 +1,361 @@
+"""A run directory: the one place where a training leaves what it was told and what it found.
+
+    config.toml     the whole configuration
+    metrics.jsonl   one JSON object per logged block
+    checkpoints/    see `CheckpointFolder`
+    lock            held while a process trains here
+    .outputs        names of the further files that pathgrad wrote, such as evaluation.json
+
+This module must load fast, because the command line imports it to answer `--help`: no JAX here.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from .toml import dump_toml
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+if TYPE_CHECKING:
+    import pathgrad._train.checkpoint
+
+# The names that `write_atomically` gives to files it has not finished.
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.tmp")
+_OUTPUT_NAME = re.compile(r"\w[\w .-]*")
+_PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
+
+
+class RunError(Exception):
+    """A run directory cannot be made, opened, written or used."""
+
+
+def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
+    """Make `path` hold the given bytes; if anything goes wrong, leave it exactly as it was.
+
+    Args:
+        path: File to write or replace; its folder must exist.
+        chunks: Objects with the buffer interface, such as `bytes`, written one after the other.
+
+    Raises:
+        OSError: What the system says; the unfinished file has been removed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    # The new name outlives a power cut only once its folder is on the disk too. Some systems cannot
+    # do that with a folder; the file is in place all the same, so this is no failure.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDir:
+    """Hold the files of one training; make it with `create` or `open`.
+
+    Attributes:
+        path: The directory.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], config: dict[str, Any], *, overwrite: bool = False
+    ) -> "RunDir":
+        """Make a run directory, parents included, and write its `config.toml`.
+
+        Args:
+            path: The directory. It must not exist, be empty, or be replaceable by `overwrite`.
+            config: What `dump_toml` can write.
+            overwrite: Replace the run that is there. Only files that pathgrad wrote are removed.
+
+        Raises:
+            RunError: The directory is in use, holds something else, or cannot be written.
+        """
+        run = cls(Path(path))
+        text = dump_toml(config)
+        run._check_free(overwrite=overwrite)
+        with run._reporting("create"):
+            run.path.mkdir(parents=True, exist_ok=True)
+        with run.locked():
+            run._check_free(overwrite=overwrite)  # another process may have been quicker
+            with run._reporting("write to"):
+                run._remove_own_files()
+                write_atomically(run.path / "config.toml", [text.encode()])
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "RunDir":
+        """Open a run directory that exists.
+
+        Raises:
+            RunError: There is none at `path`, or its `config.toml` cannot be read.
+        """
+        run = cls(Path(path))
+        _ = run.config
+        return run
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, read from `config.toml`."""
+        file = self.path / "config.toml"
+        try:
+            return tomllib.loads(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            what = "has no config.toml" if self.path.is_dir() else "does not exist"
+            raise RunError(
+                f"{self.path} is not a run directory: it {what}. Check the path, or start a run "
+                "there with `pathgrad train`."
+            ) from error
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{file} cannot be read: {error}. Mend it, or restore it from a copy."
+            ) from error
+
+    @property
+    def checkpoints(self) -> "pathgrad._train.checkpoint.CheckpointFolder":
+        """The checkpoints of this run."""
+        from .checkpoint import CheckpointFolder
+
+        return CheckpointFolder(self.path / "checkpoints")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add one line to `metrics.jsonl` and bring it to the disk.
+
+        JSON knows no NaN and no infinity; they are written as `null`.
+        """
+        line = _strict_json(row).encode() + b"\n"
+        file = self.path / "metrics.jsonl"
+        # Unbuffered, because a buffer would try again to write at closing what failed here.
+        with self._reporting("write to"), file.open("a+b", buffering=0) as stream:
+            end = stream.seek(0, os.SEEK_END)
+            try:
+                if stream.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)  # half a line would spoil the next one
+                raise
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the rows of `metrics.jsonl`, without a last one that a killed process left torn.
+
+        Raises:
+            RunError: A line before the last is not a JSON object.
+        """
+        return [row for _, row in self._metric_lines()]
+
+    def truncate_metrics(self, step: int) -> None:
+        """Forget the rows of later steps than `step`, and a torn last line.
+
+        A run resumes from its last checkpoint, and logs again what came after that.
+        """
+        kept = [line for line, row in self._metric_lines() if row.get("step", step) <= step]
+        with self._reporting("write to"):
+            write_atomically(self.path / "metrics.jsonl", [line + b"\n" for line in kept])
+
+    def write_json(self, name: str, obj: Any) -> Path:
+        """Write an output file as readable JSON, whole or not at all; NaN and infinity as `null`."""
+        path = self.output(name)
+        with self._reporting("write to"):
+            write_atomically(path, [_strict_json(obj, indent=2).encode() + b"\n"])
+        return path
+
+    def output(self, name: str) -> Path:
+        """Return the path for an output file, and remember that it belongs to the run.
+
+        `create` with `overwrite` removes such files together with the run, and no others.
+        """
+        if not _OUTPUT_NAME.fullmatch(name):
+            raise ValueError(f"`name` must be a plain file name; got {name!r}.")
+        if name not in self._outputs():
+            with self._reporting("write to"), (self.path / ".outputs").open("a") as stream:
+                stream.write(f"{name}\n")
+        return self.path / name
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here; the system lets go even of a killed process.
+
+        Raises:
+            RunError: Another process holds the lock.
+        """
+        with self._reporting("lock"):
+            stream = (self.path / "lock").open("a+b", buffering=0)
+        with stream:
+            if fcntl is not None:
+                self._take(stream)
+            with contextlib.suppress(OSError):  # a full disk: the lock holds without the number
+                stream.truncate(0)
+                stream.write(str(os.getpid()).encode())
+            yield
+
+    def _take(self, stream: BinaryIO) -> None:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            stream.seek(0)
+            holder = stream.read().decode() or "unknown"
+            raise RunError(
+                f"Another process (pid {holder}) is training in {self.path}. Wait until it ends, "
+                "stop it, or choose another --out."
+            ) from error
+        except OSError:
+            pass  # some network file systems have no locks; training there beats refusing to
+
+    def _check_free(self, *, overwrite: bool) -> None:
+        with self._reporting("look into"):
+            names = os.listdir(self.path) if self.path.exists() else []
+        held = [name for name in names if name != "lock" and not TEMPORARY.fullmatch(name)]
+        if held and "config.toml" not in held:
+            raise RunError(
+                f"{self.path} is not empty and is not a run directory (it has no config.toml), so "
+                "nothing is written there. Choose another --out."
+            )
+        if held and not overwrite:
+            raise RunError(
+                f"{self.path} already holds a run. Choose another --out, continue it with "
+                "--resume, or replace it with --overwrite."
+            )
+
+    def _remove_own_files(self) -> None:
+        # The list of outputs goes last, and config.toml is replaced in place: a process killed
+        # half way leaves a directory that can be overwritten again.
+        if (self.path / "checkpoints").is_dir():
+            self.checkpoints.clear()
+        for name in ("metrics.jsonl", *self._outputs(), ".outputs"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _outputs(self) -> list[str]:
+        try:
+            names = (self.path / ".outputs").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [name for name in names if _OUTPUT_NAME.fullmatch(name)]
+
+    def _metric_lines(self) -> list[tuple[bytes, dict[str, Any]]]:
+        file = self.path / "metrics.jsonl"
+        with self._reporting("read"):
+            lines = file.read_bytes().splitlines() if file.exists() else []
+        rows = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                if number == len(lines):
+                    break
+                raise RunError(
+                    f"Line {number} of {file} is not JSON: {error}. Mend or remove that line."
+                ) from error
+            rows.append((line, row))
+        return rows
+
+    @contextlib.contextmanager
+    def _reporting(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"Could not {verb} the run directory {self.path}: {error.strerror}. Check the path, "
+                "its permissions and the free space."
+            ) from error
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package without importing it, or `None`."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def provenance() -> dict[str, Any]:
+    """Return what a result depends on beside its configuration; quick, and never raises.
+
+    Versions of Python and of the packages that compute, the platform, the number of CPUs, the
+    command line, and the Git commit of pathgrad's own checkout, with `-dirty` after it if tracked
+    files were changed. What cannot be found out is `None`.
+    """
+    command = shlex.join(getattr(sys, "argv", []))
+    return {
+        "python": platform.python_version(),
+        **{name: package_version(name) for name in _PACKAGES},
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "commit": _commit(),
+        # Arguments that are not UTF-8 reach us as lone surrogates, which no file can hold.
+        "command": command.encode(errors="backslashreplace").decode(),
+    }
+
+
+def _commit() -> str | None:
+    # A package installed into an environment inside somebody's work tree is not of that tree.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*arguments: str) -> str | None:
+    # Within a Git hook, variables such as GIT_DIR would point to another repository.
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", *arguments]
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=5
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _strict_json(obj: Any, indent: int | None = None) -> str:
+    return json.dumps(_finite(obj), allow_nan=False, indent=indent)
+
+
+def _finite(obj: Any) -> Any:
+    match obj:
+        case float():
+            return obj if math.isfinite(obj) else None
+        case str() | int() | None:
+            return obj
+        case dict():
+            return {key: _finite(value) for key, value in obj.items()}
+        case list() | tuple():
+            return [_finite(item) for item in obj]
+        case Path():
+            return str(obj)
+    if callable(getattr(obj, "tolist", None)):  # arrays and scalars of NumPy and JAX
+        return _finite(obj.tolist())
+    raise TypeError(f"JSON cannot hold a {type(obj).__name__}: {obj!r}. Convert it first.")

@@ -1,0 +1,126 @@
+"""Continuous normalizing flow: the map made by following a velocity field for a while."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._adjoints import AbstractAdjoint, Backsolve, Discrete
+from .._divergence import AbstractDivergence, Hutchinson, exact_divergence
+from .._draw import Draw, add_solves
+from .._integrators import AbstractIntegrator, Adaptive, FixedStep
+from .._transport import Dynamics, Route, State, transport
+from .._tree import PerDraw, number_of_draws, one_draw, over_draws
+from .abstract import AbstractTransform
+
+
+class CNF(AbstractTransform):
+    r"""Follow $\dot z = f(z, t)$ from `t0` to `t1`.
+
+    Attributes:
+        field: Any Equinox module called as `field(t, x)` for one point.
+        divergence: How $\nabla \cdot f$ is had.
+        integrator: How the equation is solved.
+        adjoint: How gradients go back through the solve.
+        t0: Time at the base.
+        t1: Time at the target; may be smaller than `t0`.
+    """
+
+    field: Any
+    divergence: AbstractDivergence
+    integrator: AbstractIntegrator
+    adjoint: AbstractAdjoint
+    t0: float = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        field: Any,
+        divergence: AbstractDivergence | None = None,
+        integrator: AbstractIntegrator = FixedStep(20),
+        adjoint: AbstractAdjoint | None = None,
+        t0: float = 0.0,
+        t1: float = 1.0,
+    ) -> None:
+        """Make the map of a field.
+
+        Args:
+            field: Any Equinox module called as `field(t, x)` for one point.
+            divergence: Default: `ClosedForm()` if the field offers it, else `Exact()`.
+            integrator: Default: 20 Runge-Kutta steps.
+            adjoint: Default: `Discrete()` for fixed steps, `Backsolve()` for adaptive ones.
+            t0: Time at the base.
+            t1: Time at the target.
+        """
+        self.field = field
+        self.divergence = exact_divergence(field) if divergence is None else divergence
+        self.integrator = integrator
+        if adjoint is None:
+            adjoint = Backsolve() if isinstance(integrator, Adaptive) else Discrete()
+        self.adjoint = adjoint
+        self.t0 = float(t0)
+        self.t1 = float(t1)
+
+    def __check_init__(self):
+        if self.t0 == self.t1:
+            raise ValueError(f"`t0` and `t1` are both {self.t0}: the flow would do nothing.")
+        if not callable(self.field):
+            raise ValueError(
+                f"`field` must be callable as field(t, x); got {type(self.field).__name__}."
+            )
+        self.divergence.check(self.field)
+
+    def check(self, shape):
+        t = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+        velocity = eqx.filter_eval_shape(lambda f, t, x: one_draw(f)(t, x), self.field, t, x)
+        if getattr(velocity, "shape", None) != shape:
+            raise ValueError(
+                f"`field(t, x)` must return a velocity of the shape of x, {shape}; it returned "
+                f"{getattr(velocity, 'shape', type(velocity).__name__)}."
+            )
+
+    def push(self, draw, keys):
+        state = State(draw.x, draw.log_q, draw.score)
+        state, solve = transport(
+            state, self._dynamics(draw.x, keys, draw.log_q is not None), self._route()
+        )
+        return Draw(
+            state.x, state.log_q, state.score, draw.log_choice, add_solves(draw.solve, solve)
+        )
+
+    def pull(self, x, keys):
+        start = State(x, jnp.zeros(x.shape[0], x.dtype))
+        state, solve = transport(start, self._dynamics(x, keys, True), self._route(backwards=True))
+        # d(log q)/dt = -div f, followed from t1 back to t0, has added up + the integral of div f.
+        return state.x, state.log_q, solve
+
+    def _dynamics(self, x, keys, with_density: bool) -> Dynamics:  # noqa: FBT001
+        if not with_density:
+            return Dynamics(self.field)
+        if number_of_draws(self.field) is None:
+            prepared = self.divergence.prepare(self.field)
+        else:
+            prepared = PerDraw(over_draws(self.divergence.prepare, self.field))
+        noise = jax.vmap(lambda key: self.divergence.noise(key, x.shape[1:], x.dtype))(keys)
+        return Dynamics(self.field, self.divergence, prepared, PerDraw(noise))
+
+    def _route(self, *, backwards: bool = False) -> Route:
+        interval = (self.t1, self.t0) if backwards else (self.t0, self.t1)
+        return Route(self.integrator, self.adjoint, interval)
+
+    @property
+    def is_noisy(self):
+        return isinstance(self.divergence, Hutchinson)
+
+    def exact(self):
+        return self.replace(divergence=self.divergence.exact(self.field))
+
+    def refined(self, factor):
+        return self.replace(integrator=self.integrator.refined(factor))
+
+    def replace(self, **changes: Any) -> "CNF":
+        """Return the same flow with other `divergence`, `integrator`, `adjoint`, `t0` or `t1`."""
+        names = ("field", "divergence", "integrator", "adjoint", "t0", "t1")
+        return CNF(**({name: getattr(self, name) for name in names} | changes))

@@ -1,0 +1,1 @@
+"""Problems to learn on, built on the public names only."""

@@ -1,0 +1,321 @@
+r"""Numbers that say how good an approximation is, from log-weights alone.
+
+Everywhere `log_weight` is $\log w = \log p(x) - \log q(x)$, where $q$ is the normalised
+approximation and $p$ the target, normalised or not: its constant is $Z = \int p$. Draws come from
+$q$ unless a function says otherwise.
+
+A weight of zero (`-inf`) is a legal draw. A NaN makes the answer NaN: draws are never dropped.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, PyTree
+
+_MIN_TAIL = 5  # fewest draws to which a generalised Pareto distribution is fitted
+
+
+class LogZ(NamedTuple):
+    r"""Estimate of the log normaliser.
+
+    Attributes:
+        value: estimate of $\log Z$.
+        error: its standard error.
+    """
+
+    value: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+class ReverseKL(NamedTuple):
+    r"""Estimate of the reverse Kullback-Leibler divergence, in nats.
+
+    Attributes:
+        value: estimate of $\mathrm{KL}(q\,\|\,p/Z)$, never negative.
+        error: its standard error.
+    """
+
+    value: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+def _centre(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+    largest = jnp.max(log_weight)
+    return jnp.where(jnp.isfinite(largest), largest, 0.0)
+
+
+def _log_mean_exp(log_value: Float[Array, "draws *batch"]) -> Float[Array, "*batch"]:
+    return logsumexp(log_value, axis=0) - math.log(log_value.shape[0])
+
+
+def _log_relative_weight(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
+    # log(w / mean(w)). The largest weight is taken out first: in float32 a log-weight of 1e4 is
+    # known to 1e-3 only, and a sum formed at that height would lose the small differences.
+    shifted = log_weight - _centre(log_weight)
+    return shifted - _log_mean_exp(shifted)
+
+
+def ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+    r"""Estimate the effective sample size per draw.
+
+    $$\mathrm{ESS} = \frac{(\frac1N \sum_i w_i)^2}{\frac1N \sum_i w_i^2} \in [1/N, 1]$$
+
+    One means $q = p/Z$. It is blind to regions where $q$ never draws, and optimistic unless
+    $N \gg 1/\mathrm{ESS}$: report it with the number of draws.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$.
+
+    Returns:
+        The fraction; multiply by $N$ for a number of draws. NaN if all weights are zero.
+    """
+    # With r = w / mean(w) the mean of r is one, so mean(r^2) = 1 + mean((r - 1)^2): this form
+    # cannot exceed one by rounding and keeps its digits when the weights are nearly equal.
+    excess = jnp.expm1(_log_relative_weight(log_weight))
+    return 1 / (1 + jnp.mean(excess**2))
+
+
+def forward_ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+    r"""Estimate the effective sample size per draw of $q$ from draws of the target.
+
+    $$\mathrm{ESS} = \frac{Z}{\mathbb E_p[w]} = \frac{1}{\mathbb E_p[w]\;\mathbb E_p[1/w]}$$
+
+    The same number as `ess`, seen from the other side: it notices regions of the target that $q$
+    has missed, and falls to zero if $q$ vanishes at a draw of $p$ (`+inf`).
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $p$, from MCMC for instance.
+
+    Returns:
+        The fraction, in $[0, 1]$.
+    """
+    shifted = log_weight - _centre(log_weight)
+    log_product = _log_mean_exp(shifted) + _log_mean_exp(-shifted)
+    # Cauchy-Schwarz makes the product at least one; only rounding can put it below.
+    return jnp.exp(-jnp.maximum(log_product, 0.0))
+
+
+def log_z(log_weight: Float[Array, " batch"]) -> LogZ:
+    r"""Estimate the log normaliser of the target.
+
+    $$\log\hat Z = \log \frac1N \sum_i w_i, \qquad
+      \mathrm{error}^2 = \frac{1}{N(N-1)} \sum_i \left(\frac{w_i}{\hat Z} - 1\right)^2$$
+
+    The error is the delta method's, $\mathrm{sd}(w) / (\hat Z\sqrt N)$. The estimate is low on
+    average by about half the squared error.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$; at least two for an error.
+
+    Returns:
+        The value and its standard error.
+    """
+    n = log_weight.shape[0]
+    excess = jnp.expm1(_log_relative_weight(log_weight))
+    error = jnp.sqrt(jnp.mean(excess**2) / jnp.asarray(n - 1, excess.dtype))
+    return LogZ(_log_mean_exp(log_weight), error)
+
+
+def reverse_kl(log_weight: Float[Array, " batch"]) -> ReverseKL:
+    r"""Estimate the divergence of the target from the approximation.
+
+    $$\mathrm{KL}(q\,\|\,p/Z) = \mathbb E_q[-\log w] + \log Z
+      \approx \frac1N \sum_i \left(r_i - 1 - \log r_i\right), \qquad r_i = w_i / \hat Z$$
+
+    Both terms use the same draws, so their errors cancel to a large part: with Gaussian log-weights
+    of variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$; at least two for an error.
+
+    Returns:
+        The value, in nats, and its standard error. A zero weight makes the value infinite.
+    """
+    # T = mean(-log w) + log mean(w). Moving the mass of draw i by h changes T by
+    # h (-log w_i + w_i / Z - constant): the sum in the docstring is T itself, because mean(r) = 1,
+    # and its summand is at once the influence of a draw. So the spread of the summands is the
+    # error, correlation included. As log r <= r - 1, no summand is negative but for rounding.
+    log_ratio = _log_relative_weight(log_weight)
+    summand = jnp.maximum(jnp.expm1(log_ratio) - log_ratio, 0.0)
+    error = jnp.std(summand, ddof=1) / math.sqrt(log_weight.shape[0])
+    return ReverseKL(jnp.mean(summand), error)
+
+
+def elbo(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+    r"""Average the log-weights: $\mathbb E_q[\log w] \le \log Z$.
+
+    Rises as the approximation improves.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$.
+
+    Returns:
+        The evidence lower bound, in nats.
+    """
+    return jnp.mean(log_weight)
+
+
+def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float[Array, "*batch"]:
+    r"""Estimate the log evidence of every datum by importance sampling.
+
+    $$\log p(y) \approx \log \frac1K \sum_{k=1}^K \frac{p(y, x_k)}{q(x_k \mid y)}$$
+
+    A lower bound on average, which rises with the number of draws $K$.
+
+    Args:
+        log_weight: $\log p(y, x) - \log q(x \mid y)$, draws along the first axis, data along the
+            others.
+
+    Returns:
+        One number for each datum, in nats.
+    """
+    return _log_mean_exp(log_weight)
+
+
+def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+    r"""Estimate the Pareto shape $\hat k$ of the largest weights.
+
+    A generalised Pareto distribution is fitted to what the $M = \lceil\min(N/5, 3\sqrt N)\rceil$
+    largest weights exceed the next one by (Vehtari et al. 2024, Pareto smoothed importance
+    sampling). Moments of the weights exist up to order $1/k$. `khat_verdict` puts it in words.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$.
+
+    Returns:
+        The shape. `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or
+        because a few draws carry all the weight. `-inf` if the weights of the tail are equal to
+        rounding: they have no tail.
+    """
+    n = log_weight.shape[0]
+    tail_size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
+    if tail_size < _MIN_TAIL:
+        shape = jnp.asarray(jnp.inf, log_weight.dtype)
+    else:
+        shape = _tail_shape(jax.lax.top_k(log_weight, tail_size + 1)[0])
+    return jnp.where(jnp.any(jnp.isnan(log_weight)), jnp.nan, shape)
+
+
+@jax.jit  # two dozen small operations: compiled one by one they take seconds
+def _tail_shape(largest: Float[Array, " rank"]) -> Float[Array, ""]:
+    # `largest` falls, and its last entry is the cut. Weights below the square root of the smallest
+    # normal number, in units of the largest, count as zero: their inverse must not overflow.
+    floats = jnp.finfo(largest.dtype)
+    top = largest[0]
+    cut = jnp.maximum(largest[-1], top + 0.5 * math.log(floats.tiny))
+    count = jnp.sum(largest > cut)  # ties with the cut are not part of the tail
+    # The shape does not depend on the scale, so excesses are in units of the weight at the cut.
+    excess = jnp.expm1(jnp.maximum(largest[:-1] - cut, 0.0))
+    fitted = jnp.where(count < _MIN_TAIL, jnp.inf, _pareto_shape(excess, count))
+    rounding = 8 * floats.eps * jnp.maximum(jnp.abs(top), jnp.abs(cut))
+    return jnp.where(top - cut <= rounding, -jnp.inf, fitted)
+
+
+def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, ""]:
+    r"""Fit a generalised Pareto distribution to the first `count` entries, which fall.
+
+    Zhang and Stephens (2009): with $\theta = -k/\sigma$ the likelihood has one free parameter,
+    because $k(\theta) = \mathrm{mean} \log(1 - \theta y)$; $\theta$ is averaged over a grid,
+    weighted by the profile likelihood.
+    """
+    size = excess.shape[0]
+    kept = jnp.arange(size) < count
+    n = count.astype(excess.dtype)
+    quartile = excess[count - jnp.floor(n / 4 + 0.5).astype(int)]
+    num_nodes = 30 + jnp.floor(jnp.sqrt(n))
+    node = jnp.arange(30 + math.isqrt(size)) + 0.5
+    theta = 1 / excess[0] + (1 - jnp.sqrt(num_nodes / node)) / (3 * quartile)
+
+    def shape_at(theta: Float[Array, ""]) -> Float[Array, ""]:
+        return jnp.sum(jnp.where(kept, jnp.log1p(-theta * excess), 0.0)) / n
+
+    shape = jax.vmap(shape_at)(theta)
+    # At theta = 0 the distribution is exponential and -k/theta becomes the mean.
+    scale = jnp.where(theta == 0, jnp.sum(jnp.where(kept, excess, 0.0)) / n, -shape / theta)
+    log_likelihood = -n * (jnp.log(scale) + shape + 1)
+    weight = jax.nn.softmax(jnp.where(node < num_nodes, log_likelihood, -jnp.inf))
+    # Vehtari et al. (2024): a prior worth ten draws pulls the shape towards 1/2.
+    return (n * shape_at(jnp.vdot(weight, theta)) + 5) / (n + 10)
+
+
+def khat_verdict(khat: float, n: int) -> str:
+    r"""Say in words what $\hat k$ means for averages over $N$ weighted draws.
+
+    Averages are reliable below $\min(1 - 1/\log_{10} N,\; 0.7)$ (Vehtari et al. 2024); below one
+    half the weights have a finite variance as well.
+
+    Args:
+        khat: the result of `khat`.
+        n: how many draws it was made from.
+
+    Returns:
+        A sentence whose first word is `good`, `usable`, `unreliable` or `unknown`, and which says
+        what to do.
+    """
+    khat = float(khat)
+    if math.isnan(khat):
+        return "unknown: some log-weights are NaN; find the failed draws first."
+    if math.ceil(min(n / 5, 3 * math.sqrt(n))) < _MIN_TAIL:
+        return f"unknown: {n} draws are too few to judge the tail; take 1000 or more."
+    limit = min(1 - 1 / math.log10(n), 0.7)
+    if khat < min(0.5, limit):
+        return f"good: k-hat {khat:.2f}; weighted averages and their error bars can be trusted."
+    if khat < limit:
+        return f"usable: k-hat {khat:.2f} is below {limit:.2f}, but averages converge slowly."
+    if khat < 0.7:
+        # The limit solved for N: 1 - 1/log10(N) = k.
+        needed = math.ceil(10 ** (1 / (1 - khat)))
+        return (
+            f"unreliable: k-hat {khat:.2f} is above {limit:.2f} for {n} draws; "
+            f"take at least {needed} draws and look again."
+        )
+    return (
+        f"unreliable: k-hat {khat:.2f} is above {limit:.2f}: a few draws dominate; "
+        "train longer or use a larger flow, more draws will not help."
+    )
+
+
+def gradient_norm(gradient: PyTree) -> Float[Array, ""]:
+    r"""Compute the Euclidean norm over all leaves of a gradient.
+
+    Args:
+        gradient: a tree of floating-point arrays; other leaves, `None` among them, are ignored.
+
+    Returns:
+        $\sqrt{\sum_j g_j^2}$ over all entries of all leaves, zero for a tree without any.
+    """
+    leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array_like))
+    return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in leaves), start=0.0))
+
+
+def gradient_snr(gradients: PyTree) -> Float[Array, ""]:
+    r"""Estimate the signal-to-noise ratio of a stochastic gradient.
+
+    $$\mathrm{SNR} = \frac{|\bar g|}{\sqrt{\mathrm{tr}\,\widehat{\mathrm{Cov}}\, g}}, \qquad
+      \mathrm{tr}\,\widehat{\mathrm{Cov}}\, g = \frac{1}{R-1} \sum_{r=1}^R |g_r - \bar g|^2$$
+
+    Pure noise gives about $1/\sqrt R$, not zero, because $\bar g$ is noisy too.
+
+    Args:
+        gradients: a tree whose floating-point leaves stack $R \ge 2$ independent gradients along
+            their first axis; other leaves are ignored.
+
+    Returns:
+        The ratio: `inf` if all gradients are equal, NaN if they are all zero or $R = 1$.
+
+    Raises:
+        ValueError: if the leaves disagree on $R$, or there are none.
+    """
+    leaves = jax.tree.leaves(eqx.filter(gradients, eqx.is_inexact_array))
+    repeats = {leaf.shape[:1] for leaf in leaves}
+    if len(repeats) != 1 or repeats == {()}:
+        raise ValueError(
+            f"`gradients` needs leaves with one common first axis of repeats; got sizes {repeats}. "
+            "Stack the gradients with `jax.vmap` over keys, for instance."
+        )
+    noise = sum(jnp.sum(jnp.var(leaf, axis=0, ddof=1)) for leaf in leaves)
+    return gradient_norm([jnp.mean(leaf, axis=0) for leaf in leaves]) / jnp.sqrt(noise)
