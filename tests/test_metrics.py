@@ -81,9 +81,8 @@ def test_standard_errors_match_the_spread_over_repeats(name):
     lw = gaussian_log_weight(2, sigma, (repeats, 256))
     value, error = jax.jit(jax.vmap(getattr(metrics, name)))(lw)
     ratio = jnp.sqrt(jnp.mean(error**2)) / jnp.std(value, ddof=1)
-    # A standard deviation over R near-Gaussian values is known to 1/sqrt(2R); the skewness of the
-    # KL estimate doubles that at most here.
-    assert abs(ratio - 1) < 5 * 2 / math.sqrt(2 * repeats)
+    # A standard deviation over R near-Gaussian values is known to 1/sqrt(2R).
+    assert abs(ratio - 1) < 5 / math.sqrt(2 * repeats)
     exact = {"log_z": 0.0, "reverse_kl": sigma**2 / 2}[name]
     bias = -(math.exp(sigma**2) - 1) / (2 * 256)  # of log Z, which is a term of the KL too
     assert abs(jnp.mean(value) - exact - bias) < 5 * jnp.std(value) / math.sqrt(repeats)

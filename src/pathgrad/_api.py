@@ -34,6 +34,16 @@ from ._objective import estimate_reverse_kl as estimate_reverse_kl
 from ._objective import reverse_kl as reverse_kl
 from ._target import LogDensity as LogDensity
 from ._target import Target as Target
+from ._train.clip import clip_by_measured_norm as clip_by_measured_norm
+from ._train.loop import Fit as Fit
+from ._train.loop import Settings as Settings
+from ._train.loop import Trainer as Trainer
+from ._train.loop import TrainingDiverged as TrainingDiverged
+from ._train.loop import fit as fit
+from ._train.step import StepInfo as StepInfo
+from ._train.step import TrainState as TrainState
+from ._train.step import init as init
+from ._train.step import step as step
 from ._transforms import CNF as CNF
 from ._transforms import AbstractTransform as AbstractTransform
 from ._tree import PerDraw as PerDraw

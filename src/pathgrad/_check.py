@@ -59,7 +59,9 @@ def check_gradients(
         tolerance: Relative difference up to which backsolve counts as right.
     """
     if not any(isinstance(transform, CNF) for transform in flow.transforms):
-        raise ValueError("`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`.")
+        raise ValueError(
+            "`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`."
+        )
     discrete, noise = _gradient_and_noise(
         _with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator
     )
@@ -85,9 +87,11 @@ def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, fl
     def gradients(flow, target):
         def one(key):
             grad = eqx.filter_grad(
-                lambda f: estimate_reverse_kl(
-                    f, target, key=key, n=max(1, n // 4), estimator=estimator
-                ).loss
+                lambda f: (
+                    estimate_reverse_kl(
+                        f, target, key=key, n=max(1, n // 4), estimator=estimator
+                    ).loss
+                )
             )(flow)
             return ravel_pytree(grad)[0]
 

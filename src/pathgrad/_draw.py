@@ -44,9 +44,7 @@ def add_solves(first: SolveInfo | None, second: SolveInfo | None) -> SolveInfo |
     """Account for two solves, one after the other."""
     if first is None or second is None:
         return second if first is None else first
-    return SolveInfo(
-        first.evaluations + second.evaluations, first.succeeded & second.succeeded
-    )
+    return SolveInfo(first.evaluations + second.evaluations, first.succeeded & second.succeeded)
 
 
 def merge_chunks(stacked: SolveInfo) -> SolveInfo:

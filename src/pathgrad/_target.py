@@ -1,7 +1,7 @@
 """The density to be approximated."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+@runtime_checkable
 class Target(Protocol):
     """Anything with a log density of one point. It may hold trainable leaves (a decoder)."""
 

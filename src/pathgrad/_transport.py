@@ -72,9 +72,9 @@ def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
         (velocity, divergence), pull = jax.vjp(lambda x: velocity_and_divergence(d, x), x)
         # Minus, because a covector is carried along: Theorem 4.1.
         (score_rate,) = pull((-score, -jnp.ones_like(divergence)))
-        return State(velocity, -divergence, score_rate)
+        return velocity, -divergence, score_rate
 
-    return over_draws(augmented, dynamics, state.x, state.score)
+    return State(*over_draws(augmented, dynamics, state.x, state.score))
 
 
 def transport(state: State, dynamics: Dynamics, route: Route) -> tuple[State, SolveInfo]:

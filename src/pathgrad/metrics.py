@@ -265,7 +265,10 @@ def khat_verdict(khat: float, n: int) -> str:
     if khat < min(0.5, limit):
         return f"good: k-hat {khat:.2f}; weighted averages and their error bars can be trusted."
     if khat < limit:
-        return f"usable: k-hat {khat:.2f} is below {limit:.2f}, but averages converge slowly."
+        return (
+            f"usable: k-hat {khat:.2f} is below {limit:.2f}, but averages converge slowly; "
+            "take many draws, or train longer."
+        )
     if khat < 0.7:
         # The limit solved for N: 1 - 1/log10(N) = k.
         needed = math.ceil(10 ** (1 / (1 - khat)))
@@ -288,7 +291,7 @@ def gradient_norm(gradient: PyTree) -> Float[Array, ""]:
     Returns:
         $\sqrt{\sum_j g_j^2}$ over all entries of all leaves, zero for a tree without any.
     """
-    leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array_like))
+    leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array))
     return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in leaves), start=0.0))
 
 

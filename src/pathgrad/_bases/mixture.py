@@ -34,7 +34,10 @@ class NormalMixture(AbstractBase):
         )
 
     def __check_init__(self):
-        if not self.means.shape == self.log_scales.shape or self.logits.shape != self.means.shape[:1]:
+        if (
+            not self.means.shape == self.log_scales.shape
+            or self.logits.shape != self.means.shape[:1]
+        ):
             raise ValueError(
                 "A mixture needs one logit, one mean and one log-scale for each component; got "
                 f"logits {self.logits.shape}, means {self.means.shape}, "

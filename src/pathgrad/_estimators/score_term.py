@@ -31,9 +31,7 @@ class ScoreTerm(NamedTuple):
     unravel: Callable[[Array], Any]
 
 
-def score_term(
-    flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64
-) -> ScoreTerm:
+def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) -> ScoreTerm:
     r"""Return $\partial_\theta \ln q_\theta(x)$ at fixed draws $x \sim q_\theta$, draw by draw.
 
     This is what `TotalGradient` has and `PathGradient` has not. It is for diagnosis and for small flows:
@@ -46,7 +44,9 @@ def score_term(
         at_once: Draws differentiated at a time.
     """
     if number_of_draws(flow) is not None:
-        raise ValueError("`score_term` is for flows without `PerDraw` leaves: every draw has its own.")
+        raise ValueError(
+            "`score_term` is for flows without `PerDraw` leaves: every draw has its own."
+        )
     parameters, static = eqx.partition(flow, eqx.is_inexact_array)
     vector, unravel = ravel_pytree(parameters)
     keys = jr.split(key, n)

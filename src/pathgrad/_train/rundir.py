@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import errno
 import importlib.metadata
+import io
 import json
 import math
 import os
@@ -25,7 +26,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from .toml import dump_toml
 
@@ -48,11 +49,7 @@ class RunError(Exception):
 
 
 def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
-    """Make `path` hold the given bytes; if anything goes wrong, leave it exactly as it was.
-
-    Args:
-        path: File to write or replace; its folder must exist.
-        chunks: Objects with the buffer interface, such as `bytes`, written one after the other.
+    """Make the file hold these bytes, on the disk; if that fails, leave it exactly as it was.
 
     Raises:
         OSError: What the system says; the unfinished file has been removed.
@@ -81,11 +78,7 @@ def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RunDir:
-    """Hold the files of one training; make it with `create` or `open`.
-
-    Attributes:
-        path: The directory.
-    """
+    """Hold the files of one training in the directory `path`; made by `create` or `open`."""
 
     path: Path
 
@@ -117,11 +110,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDir":
-        """Open a run directory that exists.
-
-        Raises:
-            RunError: There is none at `path`, or its `config.toml` cannot be read.
-        """
+        """Open a run directory; a `RunError` says so if there is none or it cannot be read."""
         run = cls(Path(path))
         _ = run.config
         return run
@@ -139,9 +128,7 @@ class RunDir:
                 "there with `pathgrad train`."
             ) from error
         except (OSError, ValueError) as error:
-            raise RunError(
-                f"{file} cannot be read: {error}. Mend it, or restore it from a copy."
-            ) from error
+            raise RunError(f"{file} cannot be read: {error}. Mend it or restore it.") from error
 
     @property
     def checkpoints(self) -> "pathgrad._train.checkpoint.CheckpointFolder":
@@ -150,16 +137,23 @@ class RunDir:
 
         return CheckpointFolder(self.path / "checkpoints")
 
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl` and bring it to the disk.
 
         JSON knows no NaN and no infinity; they are written as `null`.
         """
         line = _strict_json(row).encode() + b"\n"
-        file = self.path / "metrics.jsonl"
         # Unbuffered, because a buffer would try again to write at closing what failed here.
-        with self._reporting("write to"), file.open("a+b", buffering=0) as stream:
+        with self._reporting("write to"), self._metrics.open("a+b", buffering=0) as stream:
             end = stream.seek(0, os.SEEK_END)
+            stream.seek(max(end - 1, 0))
+            if stream.read() not in (b"", b"\n"):  # half a line, left by a killed process
+                stream.seek(0)
+                end = stream.truncate(stream.read().rfind(b"\n") + 1)
             try:
                 if stream.write(line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -169,11 +163,7 @@ class RunDir:
                 raise
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the rows of `metrics.jsonl`, without a last one that a killed process left torn.
-
-        Raises:
-            RunError: A line before the last is not a JSON object.
-        """
+        """Return the rows of `metrics.jsonl`, without a last one torn by the end of its process."""
         return [row for _, row in self._metric_lines()]
 
     def truncate_metrics(self, step: int) -> None:
@@ -183,10 +173,10 @@ class RunDir:
         """
         kept = [line for line, row in self._metric_lines() if row.get("step", step) <= step]
         with self._reporting("write to"):
-            write_atomically(self.path / "metrics.jsonl", [line + b"\n" for line in kept])
+            write_atomically(self._metrics, kept)
 
     def write_json(self, name: str, obj: Any) -> Path:
-        """Write an output file as readable JSON, whole or not at all; NaN and infinity as `null`."""
+        """Write an output as indented JSON, whole or not at all; NaN and infinity as `null`."""
         path = self.output(name)
         with self._reporting("write to"):
             write_atomically(path, [_strict_json(obj, indent=2).encode() + b"\n"])
@@ -200,28 +190,28 @@ class RunDir:
         if not _OUTPUT_NAME.fullmatch(name):
             raise ValueError(f"`name` must be a plain file name; got {name!r}.")
         if name not in self._outputs():
-            with self._reporting("write to"), (self.path / ".outputs").open("a") as stream:
-                stream.write(f"{name}\n")
+            with self._reporting("write to"), (self.path / ".outputs").open("ab") as stream:
+                stream.write(f"{name}\n".encode())
         return self.path / name
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here; the system lets go even of a killed process.
+        """Train here alone: while another process does, this raises a `RunError` with its number.
 
-        Raises:
-            RunError: Another process holds the lock.
+        The lock ends with the process, even a killed one.
         """
         with self._reporting("lock"):
             stream = (self.path / "lock").open("a+b", buffering=0)
         with stream:
-            if fcntl is not None:
-                self._take(stream)
+            self._take(stream)
             with contextlib.suppress(OSError):  # a full disk: the lock holds without the number
                 stream.truncate(0)
                 stream.write(str(os.getpid()).encode())
             yield
 
-    def _take(self, stream: BinaryIO) -> None:
+    def _take(self, stream: io.FileIO) -> None:
+        if fcntl is None:
+            return
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -259,26 +249,25 @@ class RunDir:
 
     def _outputs(self) -> list[str]:
         try:
-            names = (self.path / ".outputs").read_text(encoding="utf-8").splitlines()
+            names = (self.path / ".outputs").read_text("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return []
         return [name for name in names if _OUTPUT_NAME.fullmatch(name)]
 
     def _metric_lines(self) -> list[tuple[bytes, dict[str, Any]]]:
-        file = self.path / "metrics.jsonl"
         with self._reporting("read"):
-            lines = file.read_bytes().splitlines() if file.exists() else []
+            lines = self._metrics.read_bytes().splitlines() if self._metrics.exists() else []
         rows = []
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line)
-            except ValueError as error:
+                row = dict(json.loads(line))
+            except (TypeError, ValueError) as error:
                 if number == len(lines):
                     break
                 raise RunError(
-                    f"Line {number} of {file} is not JSON: {error}. Mend or remove that line."
+                    f"Line {number} of {self._metrics} is no JSON object: {error}. Mend it."
                 ) from error
-            rows.append((line, row))
+            rows.append((line + b"\n", row))
         return rows
 
     @contextlib.contextmanager
@@ -287,8 +276,8 @@ class RunDir:
             yield
         except OSError as error:
             raise RunError(
-                f"Could not {verb} the run directory {self.path}: {error.strerror}. Check the path, "
-                "its permissions and the free space."
+                f"Could not {verb} the run directory {self.path}: {error.strerror}. Check the "
+                "path, its permissions and the free space."
             ) from error
 
 
@@ -296,7 +285,7 @@ def package_version(name: str) -> str | None:
     """Return the version of an installed package without importing it, or `None`."""
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    except Exception:  # not installed, or its metadata are broken
         return None
 
 

@@ -37,7 +37,7 @@ def dump_toml(mapping: Mapping[str, Any]) -> str:
     return "\n".join(_table_lines(mapping, ())).strip("\n") + "\n"
 
 
-def _table_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+def _table_lines(table: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[str]:
     present = {key: value for key, value in table.items() if value is not None}
     # A table's own values must stand before its subtables: after a header, lines belong to it.
     subtables = {key: value for key, value in present.items() if isinstance(value, Mapping)}

@@ -19,13 +19,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class AbstractToyTarget(eqx.Module):
-    """Density of which everything is known.
+    """Density of which everything is known."""
 
-    Attributes:
-        shape: shape of one point.
-    """
-
-    shape: eqx.AbstractVar[tuple[int, ...]]
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one point."""
 
     @abc.abstractmethod
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -41,7 +40,7 @@ class AbstractToyTarget(eqx.Module):
     @property
     @abc.abstractmethod
     def log_z(self) -> float:
-        r"""Log normaliser $\\log \\int \\exp(\\texttt{log_prob}(x))\\,dx$."""
+        r"""Log normaliser, $\log \int \exp(\texttt{log\_prob}(x))\,dx$."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -58,8 +57,8 @@ class AbstractToyTarget(eqx.Module):
 class Banana(AbstractToyTarget):
     r"""Bent, tilted and off-centre Gaussian in the plane.
 
-    $x_1 \sim N(m, s_1^2)$ and $x_2 \mid x_1 \sim N(a x_1 + b x_1^2 - c,\; s_2^2)$. Bending is a shear
-    and keeps volumes, so $Z = 2\pi s_1 s_2$.
+    $x_1 \sim N(m, s_1^2)$ and $x_2 \mid x_1 \sim N(a x_1 + b x_1^2 - c,\; s_2^2)$. Bending is a
+    shear and keeps volumes, so $Z = 2\pi s_1 s_2$.
 
     Attributes:
         centre: mean $m$ of the first coordinate.
@@ -72,14 +71,13 @@ class Banana(AbstractToyTarget):
 
     centre: float = eqx.field(default=0.5, static=True)
     width: float = eqx.field(default=1.2, static=True)
-    thickness: float = eqx.field(default=0.5, static=True)
+    thickness: float = eqx.field(default=0.55, static=True)
     tilt: float = eqx.field(default=0.3, static=True)
     bend: float = eqx.field(default=0.5, static=True)
     drop: float = eqx.field(default=0.8, static=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one point."""
         return (2,)
 
     def _spine(self, x: Float[Array, ""]) -> Float[Array, ""]:
@@ -123,7 +121,6 @@ class Ring(AbstractToyTarget):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one point."""
         return (2,)
 
     def _tilt(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -200,7 +197,6 @@ class Mixture(AbstractToyTarget):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one point."""
         return (2,)
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -229,7 +225,7 @@ class Funnel(AbstractToyTarget):
     r"""Leaning funnel: the first coordinate sets the scale of the others.
 
     $v \sim N(0, s^2)$ and $x_i \mid v \sim N(\ell v,\; e^{v})$ for the other $d - 1$. Neal's funnel
-    has $s = 3$, $\ell = 0$; this one is milder, and leans so that no coordinate is symmetric.
+    has $s = 3$, $\ell = 0$; this one is milder, and leans so that a change of any sign shows.
     $Z = (2\pi)^{d/2} s$.
 
     Attributes:
@@ -247,7 +243,6 @@ class Funnel(AbstractToyTarget):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one point."""
         return (self.dim,)
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -268,8 +263,8 @@ class Funnel(AbstractToyTarget):
 class Correlated(AbstractToyTarget):
     r"""Skewed coordinates, each correlated with the next.
 
-    $x_i = \sinh(\operatorname{arsinh} z_i + \epsilon)$ (Jones and Pewsey 2009), where $z$ is Gaussian
-    with unit variances and $\mathrm{Corr}(z_i, z_j) = r^{|i-j|}$: a chain in which
+    $x_i = \sinh(\operatorname{arsinh} z_i + \epsilon)$ (Jones and Pewsey 2009), where $z$ is
+    Gaussian with unit variances and $\mathrm{Corr}(z_i, z_j) = r^{|i-j|}$: a chain in which
     $z_{i+1} - r z_i$ is independent of the past, with variance $1 - r^2$. Hence
     $Z = (2\pi)^{d/2} (1 - r^2)^{(d-1)/2}$.
 
@@ -288,7 +283,6 @@ class Correlated(AbstractToyTarget):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one point."""
         return (self.dim,)
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:

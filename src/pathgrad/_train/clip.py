@@ -1,0 +1,51 @@
+"""Clip gradients against their own recent size."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+
+class ClipState(NamedTuple):
+    """Running mean of the logarithm of the gradient norm, and how many steps are in it."""
+
+    mean_log_norm: Float[Array, ""]
+    count: Int[Array, ""]
+
+
+def clip_by_measured_norm(
+    factor: float = 5.0, decay: float = 0.98, warmup: int = 20
+) -> optax.GradientTransformation:
+    """Shrink a gradient that is `factor` times as long as recent ones were.
+
+    A fixed threshold has to be guessed anew for every target, and for path gradients, which shrink as the
+    flow improves, no fixed one stays right. This one follows the geometric mean of the norms.
+
+    Args:
+        factor: How many times the usual norm is allowed.
+        decay: Memory of the running mean, per step.
+        warmup: Steps before anything is clipped.
+    """
+    if factor <= 0 or not 0 < decay < 1:
+        raise ValueError(f"Need factor > 0 and 0 < decay < 1, got {factor=} and {decay=}.")
+
+    def init(params):
+        del params
+        return ClipState(jnp.zeros(()), jnp.zeros((), jnp.int32))
+
+    def update(updates, state, params=None):
+        del params
+        norm = optax.global_norm(updates)
+        # Divided by the weight the zero it began with has lost, as in Adam.
+        usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.count, 1)))
+        limit = jnp.where(state.count < warmup, jnp.inf, factor * usual)
+        scale = jnp.minimum(1.0, limit / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
+        # The clipped norm enters the mean: an outlier must not raise the threshold for the next.
+        seen = jnp.log(jnp.maximum(norm * scale, jnp.finfo(norm.dtype).tiny))
+        mean = decay * state.mean_log_norm + (1 - decay) * seen
+        clipped = jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
+        return clipped, ClipState(mean.astype(state.mean_log_norm.dtype), state.count + 1)
+
+    return optax.GradientTransformation(init, update)

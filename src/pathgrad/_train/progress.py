@@ -1,0 +1,94 @@
+"""Progress of a training: a bar on a terminal, plain lines elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
+
+
+def _numbers(row: dict[str, Any]) -> str:
+    shown = []
+    for name, form in (("loss", "{:.4f}"), ("ess", "{:.1%}"), ("gradient_norm", "{:.3g}")):
+        if name in row:
+            shown.append(f"{name.replace('_', ' ')} {form.format(row[name])}")
+    if row.get("skipped"):
+        shown.append(f"skipped {row['skipped']}")
+    return "  ".join(shown)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def time_left(row: dict[str, Any], first: dict[str, Any], steps: int, max_seconds: float | None):
+    """Return the seconds of training still to come, `None` before there is anything to go by."""
+    done = row["step"] - first["step"]
+    if done <= 0:
+        return None
+    left = (steps - row["step"]) * (row["seconds"] - first["seconds"]) / done
+    return left if max_seconds is None else max(0.0, min(left, max_seconds - row["seconds"]))
+
+
+@contextlib.contextmanager
+def report(
+    steps: int, *, visible: bool = True, max_seconds: float | None = None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Yield a function that takes a row of metrics and shows how far things are."""
+    if not visible:
+        yield lambda row: None
+    elif sys.stderr.isatty():
+        with _bar(steps, max_seconds) as tell:
+            yield tell
+    else:
+        yield _lines(steps, max_seconds)
+
+
+def _lines(steps: int, max_seconds: float | None) -> Callable[[dict[str, Any]], None]:
+    rows: list[dict[str, Any]] = []
+    last = -_PLAIN_SECONDS
+
+    def tell(row):
+        nonlocal last
+        rows[1:] = [row]
+        now = time.monotonic()
+        if now - last < _PLAIN_SECONDS and row["step"] < steps:
+            return
+        last = now
+        left = time_left(row, rows[0], steps, max_seconds)
+        ending = "" if left is None else f"  {_clock(left)} left"
+        print(f"step {row['step']}/{steps}  {_numbers(row)}{ending}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+@contextlib.contextmanager
+def _bar(steps: int, max_seconds: float | None):
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+        BarColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TextColumn("[dim]{task.fields[left]}"),
+    )
+    rows: list[dict[str, Any]] = []
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=steps, numbers="compiling", left="")
+
+        def tell(row):
+            rows[1:] = [row]
+            left = time_left(row, rows[0], steps, max_seconds)
+            bar.update(
+                task,
+                completed=row["step"],
+                numbers=_numbers(row),
+                left="" if left is None else f"{_clock(left)} left",
+            )
+
+        yield tell

@@ -1,0 +1,335 @@
+import errno
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections import OrderedDict
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pathgrad._train import rundir
+from pathgrad._train.checkpoint import CheckpointFolder
+from pathgrad._train.rundir import RunDir, RunError, package_version, provenance
+from pathgrad._train.toml import dump_toml
+
+SOURCES = Path(rundir.__file__).parents[2]
+CONFIG = {"seed": 3, "estimator": "path", "target": {"size": [12, 12], "kappa": 0.3}}
+
+NASTY = {
+    "empty": {},
+    "empty table": {"a": {}, "b": {"c": {}}},
+    "values after a table": {"a": {"x": 1}, "b": 2, "c": {"y": {"z": 3}, "w": 4}},
+    "keys": {"a b": 1, "": 2, "a.b": {"c.d": {'"': 3}}, "ü": 4, "\n": 5, "1": 6, "-": 7, "\\": 8},
+    "texts": {
+        "a": '"',
+        "b": "\\",
+        "c": "C:\\new\\table",
+        "d": "'''",
+        "e": '"""',
+        "f": "",
+        "g": "#",
+    },
+    "controls": {
+        "all": "".join(map(chr, range(0x20))) + "\x7f\x80\x85\u2028\ufeff",
+        "crlf": "\r\n",
+    },
+    "unicode": {"a": "φ⁴ – größe 🎲", "astral": "\U0010ffff", "noncharacter": "\uffff"},
+    "escapes as text": {"a": "\\u0041", "b": "\\n", "c": "\\\\n", "d": "\\"},
+    "integers": {"a": 0, "b": -1, "c": 2**63 - 1, "d": -(2**63), "bool": True, "no": False},
+    "floats": {
+        "list": [0.1, 1 / 3, 1e-5, 1e16, 1e22, 5e-324, 1.7976931348623157e308, -0.0, 1.0],
+        "infinities": [math.inf, -math.inf],
+    },
+    "lists": {"a": [], "b": [[1, 2], [], ["x"]], "c": [True, 1, 1.5, "x"], "d": [{}, {"e f": [1]}]},
+    "lookalikes": {"a": "true", "b": "1", "c": "nan", "d": "1979-05-27", "inf": 1, "true": 2},
+}
+
+
+@pytest.mark.parametrize("mapping", NASTY.values(), ids=NASTY)
+def test_toml_reads_back_as_written(mapping):
+    read = tomllib.loads(dump_toml(mapping))
+    assert read == mapping
+    assert repr(sorted(read)) == repr(sorted(mapping))
+    everything = {"nested": [mapping], "table": {"deep er": NASTY, "x": 1}}
+    assert tomllib.loads(dump_toml(everything)) == everything
+
+
+def test_toml_keeps_types_and_signs():
+    read = tomllib.loads(dump_toml({"zero": -0.0, "one": 1.0, "yes": True, "nan": [math.nan]}))
+    assert math.copysign(1, read["zero"]) == -1
+    assert (type(read["one"]), read["yes"]) == (float, True)
+    assert math.isnan(read["nan"][0])
+
+
+def test_toml_writes_kin_as_what_toml_has():
+    written = dump_toml(
+        OrderedDict(
+            path=Path("a/b"), pair=(1, (2, 3)), none=None, table={"none": None}, f=np.float64(0.1)
+        )
+    )
+    assert tomllib.loads(written) == {"path": "a/b", "pair": [1, [2, 3]], "table": {}, "f": 0.1}
+
+
+def test_toml_is_pleasant_to_read():
+    assert dump_toml(CONFIG) == (
+        'seed = 3\nestimator = "path"\n\n[target]\nsize = [12, 12]\nkappa = 0.3\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "error", "message"),
+    [
+        ({"a": {"b": object()}}, TypeError, "`a.b` is a object"),
+        ({"a": {1: 2}}, TypeError, "`a` has the key 1"),
+        ({"a": {1: {}}}, TypeError, "`a` has the key 1"),
+        ({"a": [1, None]}, ValueError, "`a` holds None"),
+        ({"a": "\udcff"}, ValueError, "not valid Unicode"),
+    ],
+)
+def test_toml_names_what_it_cannot_write(mapping, error, message):
+    with pytest.raises(error, match=message):
+        dump_toml(mapping)
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    return RunDir.create(tmp_path / "runs" / "first", CONFIG)
+
+
+def names(run: RunDir) -> list[str]:
+    return sorted(path.name for path in run.path.iterdir())
+
+
+def test_a_run_is_created_and_opened(run):
+    assert names(run) == ["config.toml", "lock"]
+    opened = RunDir.open(str(run.path))
+    assert opened == run
+    assert opened.config == CONFIG
+    assert opened.checkpoints == CheckpointFolder(run.path / "checkpoints")
+
+
+def test_opening_what_is_no_run_is_refused(tmp_path, run):
+    with pytest.raises(RunError, match=r"missing is not a run directory: it does not exist"):
+        RunDir.open(tmp_path / "missing")
+    with pytest.raises(RunError, match=r"it has no config\.toml"):
+        RunDir.open(tmp_path)
+    for content in (b"seed = = 3", b"seed = '\xff'"):
+        (run.path / "config.toml").write_bytes(content)
+        with pytest.raises(RunError, match=r"config\.toml cannot be read"):
+            RunDir.open(run.path)
+
+
+def test_a_run_is_not_replaced_unasked(run):
+    with pytest.raises(RunError, match=r"another --out, .* --resume, or .* --overwrite"):
+        RunDir.create(run.path, {"seed": 4})
+    assert run.config == CONFIG
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_directory_of_something_else_is_left_alone(overwrite, tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match=r"not a run directory.*Choose another --out"):
+        RunDir.create(tmp_path, CONFIG, overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(RunError, match="Not a directory"):
+        RunDir.create(tmp_path / "thesis.tex", CONFIG, overwrite=overwrite)
+
+
+def test_an_empty_directory_is_used(tmp_path):
+    # This is also what a process leaves that was killed before it wrote its configuration.
+    (tmp_path / "lock").touch()
+    (tmp_path / ".config.toml.0123abcd.tmp").write_text("seed")
+    assert RunDir.create(tmp_path, CONFIG).config == CONFIG
+
+
+def test_overwrite_removes_what_pathgrad_wrote_and_nothing_else(run):
+    run.append_metrics({"step": 1})
+    run.checkpoints.save({"x": jnp.ones(2)}, step=5, meta={})
+    run.write_json("evaluation.json", {"ess": 0.5})
+    run.output("loss.png").write_bytes(b"picture")
+    (run.path / "notes.png").write_bytes(b"precious")
+    (run.path / "checkpoints" / "notes.txt").write_text("precious")
+    (run.path / "mine").mkdir()
+    # Whatever is in the list of outputs, nothing outside the directory is ever removed.
+    with (run.path / ".outputs").open("a") as stream:
+        stream.write("../other\n..\nmine/x\n")
+    (run.path.parent / "other").write_text("precious")
+    again = RunDir.create(run.path, {"seed": 4}, overwrite=True)
+    assert again.config == {"seed": 4}
+    assert names(run) == ["checkpoints", "config.toml", "lock", "mine", "notes.png"]
+    assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["notes.txt"]
+    assert (run.path.parent / "other").exists()
+    assert run.checkpoints.newest() is None
+
+
+def test_a_configuration_that_cannot_be_written_makes_nothing(tmp_path):
+    with pytest.raises(TypeError, match="`seed`"):
+        RunDir.create(tmp_path / "run", {"seed": object()})
+    assert not (tmp_path / "run").exists()
+
+
+def test_metrics_are_strict_json_lines(run):
+    rows = [
+        {"step": 1, "loss": 0.1, "note": "ü\n\u2028", "array": np.arange(2), "ok": True},
+        {"step": np.int64(2), "loss": math.nan, "ess": jnp.asarray(0.5), "list": [1.0, -math.inf]},
+    ]
+    for row in rows:
+        run.append_metrics(row)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    lines = (run.path / "metrics.jsonl").read_text().split("\n")
+    assert lines.pop() == ""
+    assert [json.loads(line, parse_constant=refuse) for line in lines] == run.read_metrics()
+    assert run.read_metrics() == [
+        {"step": 1, "loss": 0.1, "note": "ü\n\u2028", "array": [0, 1], "ok": True},
+        {"step": 2, "loss": None, "ess": 0.5, "list": [1.0, None]},
+    ]
+    with pytest.raises(TypeError, match="JSON cannot hold a object"):
+        run.append_metrics({"step": object()})
+
+
+def test_a_torn_last_line_is_harmless(run):
+    assert run.read_metrics() == []
+    for step in (10, 20):
+        run.append_metrics({"step": step})
+    file = run.path / "metrics.jsonl"
+    whole = file.read_bytes()
+    for torn in (b"{", b'{"step": 30, "lo', b'{"step": 3', b'{"note": "\xc3', bytes(50)):
+        file.write_bytes(whole + torn)
+        assert run.read_metrics() == [{"step": 10}, {"step": 20}]
+        run.append_metrics({"step": 30})
+        assert file.read_bytes() == whole + b'{"step": 30}\n'
+        file.write_bytes(whole + torn)
+        run.truncate_metrics(20)
+        assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("broken", [b'{"step": 1', b"12"])
+def test_a_broken_line_before_the_last_is_reported(broken, run):
+    (run.path / "metrics.jsonl").write_bytes(b'{"step": 0}\n' + broken + b'\n{"step": 2}\n')
+    with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is no JSON object"):
+        run.read_metrics()
+
+
+def test_truncation_keeps_the_lines_up_to_a_step(run):
+    run.truncate_metrics(0)
+    assert run.read_metrics() == []
+    (run.path / "metrics.jsonl").write_text('{"step":1}\n{"note":   0}\n{"step":2}\n{"step":3}')
+    run.truncate_metrics(2)
+    assert (run.path / "metrics.jsonl").read_text() == '{"step":1}\n{"note":   0}\n{"step":2}\n'
+    assert names(run) == ["config.toml", "lock", "metrics.jsonl"]
+
+
+def test_a_full_disk_leaves_whole_lines(run, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run.append_metrics({"step": 1})
+    run.write_json("evaluation.json", {"ess": 1})
+    before = {name: (run.path / name).read_bytes() for name in names(run)}
+    monkeypatch.setattr(rundir.os, "fsync", fail)
+    for write in (
+        lambda: run.append_metrics({"step": 2}),
+        lambda: run.truncate_metrics(0),
+        lambda: run.write_json("evaluation.json", {"ess": 2}),
+    ):
+        with pytest.raises(RunError, match=r"Could not write to .*first: No space left"):
+            write()
+    assert {name: (run.path / name).read_bytes() for name in names(run)} == before
+
+
+def test_json_outputs_are_readable_and_strict(run):
+    path = run.write_json(
+        "evaluation.json", {"ess": np.float32(0.5), "khat": math.nan, "at": Path("a")}
+    )
+    assert path.read_text() == '{\n  "ess": 0.5,\n  "khat": null,\n  "at": "a"\n}\n'
+    for name in ("../evaluation.json", "", "..", "a/b", ".outputs"):
+        with pytest.raises(ValueError, match="plain file name"):
+            run.write_json(name, {})
+
+
+HOLD_THE_LOCK = """
+import sys, time
+from pathgrad._train.rundir import RunDir
+with RunDir.open(sys.argv[1]).locked():
+    print(sorted({"jax", "numpy", "equinox"} & set(sys.modules)), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(rundir.fcntl is None, reason="needs file locks")
+def test_one_process_trains_at_a_time(run):
+    environment = os.environ | {"PYTHONPATH": str(SOURCES)}
+    command = [sys.executable, "-c", HOLD_THE_LOCK, run.path]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            # The command line imports this module for `--help`, so it must not load JAX.
+            assert child.stdout is not None
+            assert child.stdout.readline() == "[]\n"
+            taken = rf"Another process \(pid {child.pid}\) is training in {run.path}\."
+            with pytest.raises(RunError, match=taken), run.locked():
+                pass
+            with pytest.raises(RunError, match=taken):
+                RunDir.create(run.path, {}, overwrite=True)
+        finally:
+            child.send_signal(signal.SIGKILL)
+    with run.locked():
+        assert (run.path / "lock").read_text() == str(os.getpid())
+    with run.locked():
+        pass
+    assert run.config == CONFIG
+
+
+def test_systems_without_locks_still_train(run, monkeypatch):
+    monkeypatch.setattr(rundir, "fcntl", None)
+    with run.locked(), run.locked():
+        pass
+
+
+def test_provenance_tells_what_ran(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pathgrad", "train", "a b", "\udcff"])
+    found = provenance()
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert (found["jax"], found["numpy"]) == (package_version("jax"), np.__version__)
+    assert shlex.split(found["command"])[:3] == ["pathgrad", "train", "a b"]
+    assert tomllib.loads(dump_toml(found)) == {k: v for k, v in found.items() if v is not None}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    # Within a Git hook, GIT_DIR would lead these commands to the developer's repository.
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
+    options = ("user.name=a", "user.email=a@b", "commit.gpgsign=false", "tag.gpgsign=false")
+    settings = [word for option in options for word in ("-c", option)]
+    command = ["git", "-C", folder, *settings, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return done.stdout.strip()
+
+
+def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
+    module = tmp_path / "package" / "rundir.py"
+    module.parent.mkdir()
+    module.write_text("1")
+    monkeypatch.setattr(rundir, "__file__", str(module))
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert provenance()["commit"] is None
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "a project that is not ours")
+    assert provenance()["commit"] is None
+    git(tmp_path, "add", "package")
+    git(tmp_path, "commit", "-q", "-m", "ours")
+    git(tmp_path, "tag", "-a", "v1", "-m", "a tag")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert provenance()["commit"] == commit
+    module.write_text("2")
+    assert provenance()["commit"] == f"{commit}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert provenance()["commit"] is None
