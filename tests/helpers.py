@@ -5,9 +5,10 @@ import itertools
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-import pathgrad as pg
 import pytest
 from jax.scipy.linalg import expm
+
+import pathgrad as pg
 
 # Leave the defaults: an interval that does not begin at 0 and is not of length 1.
 T0, T1 = 0.3, 2.0

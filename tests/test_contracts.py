@@ -10,17 +10,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import pathgrad as pg
 import pytest
+
+import pathgrad as pg
 
 from .helpers import (
     ADJOINTS,
     DIVERGENCES,
     ESTIMATORS,
     INTEGRATORS,
-    TOLERANCE,
     T0,
     T1,
+    TOLERANCE,
     affine_solution,
     bent_field,
     bent_flow,
@@ -63,7 +64,7 @@ def compiled(estimator, divergence, integrator, adjoint):
 def evidence(estimator, divergence, integrator, adjoint, *, optimum=False):
     """Evaluate for a curved flow and a skewed target, or where q = p, with random weights."""
     bend, skew = (0.0, 0.0) if optimum else (1.0, 1.0)
-    parameters = eqx.filter(bent_flow(bend=bend), eqx.is_inexact_array)
+    parameters = eqx.filter(bent_flow(divergence, integrator, adjoint, bend), eqx.is_inexact_array)
     run = compiled(estimator, divergence, integrator, adjoint)
     return run(parameters, skewed_target(skew), jr.key(1), jr.normal(jr.key(2), (N,)))
 
@@ -153,7 +154,7 @@ def test_values_and_target_gradients_do_not_depend_on_the_estimator(
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
 def test_path_and_total_agree_in_the_mean(divergence, integrator, adjoint):
-    parameters = eqx.filter(bent_flow(), eqx.is_inexact_array)
+    parameters = eqx.filter(bent_flow(divergence, integrator, adjoint), eqx.is_inexact_array)
     means = {}
     for estimator in ("path", "total"):
         run = compiled(estimator, divergence, integrator, adjoint)

@@ -17,12 +17,16 @@ from ._divergence import Exact as Exact
 from ._divergence import Hutchinson as Hutchinson
 from ._draw import Draw as Draw
 from ._draw import SolveInfo as SolveInfo
+from ._errors import UserError as UserError
 from ._estimators import AbstractEstimator as AbstractEstimator
 from ._estimators import PathGradient as PathGradient
 from ._estimators import ScoreTerm as ScoreTerm
 from ._estimators import TotalGradient as TotalGradient
 from ._estimators import TwoCopyGradient as TwoCopyGradient
 from ._estimators import score_term as score_term
+from ._evaluate import Evaluation as Evaluation
+from ._evaluate import evaluate as evaluate
+from ._evaluate import weighted_draws as weighted_draws
 from ._fields import AbstractTractableField as AbstractTractableField
 from ._fields import MLPField as MLPField
 from ._flow import Flow as Flow

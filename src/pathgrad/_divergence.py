@@ -45,7 +45,7 @@ def exact_divergence(field: Any) -> "AbstractDivergence":
 
 
 class Exact(AbstractDivergence):
-    """The trace of the Jacobian by automatic differentiation: exact, at the cost of one pass per dimension."""
+    """The trace of the Jacobian by automatic differentiation: exact, one pass for each dimension."""
 
     def check(self, field):
         del field
@@ -104,6 +104,7 @@ class Hutchinson(AbstractDivergence):
 
     def __call__(self, field, t, x, prepared, noise):
         del prepared
+        assert noise is not None
         if self.probes == 1:
             # Without the probe axis, so that the batch axis alone makes a plain matrix product.
             velocity, pushed = jax.jvp(lambda y: field(t, y), (x,), (noise[0],))

@@ -19,6 +19,8 @@ class PathGradient(AbstractEstimator):
 
     def draw(self, flow, *, key, n):
         draw = flow.draw("score", key=key, n=n, chunk=n)
+        assert draw.log_q is not None
+        assert draw.score is not None
         # Value zero; its derivative is the score times that of the path.
         along_path = inner_products(freeze(draw.score), draw.x - freeze(draw.x))
         return Draw(draw.x, draw.log_q + along_path, None, draw.log_choice, draw.solve)

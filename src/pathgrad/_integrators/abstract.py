@@ -34,7 +34,7 @@ class Trajectory(eqx.Module):
 
 
 class AbstractIntegrator(eqx.Module):
-    """Carry a state along $dy/dt = \\text{motion}(t, y)$ from `t0` to `t1`, in either direction."""
+    """Carry a state along $dy/dt = motion(t, y)$ from `t0` to `t1`, in either direction."""
 
     @property
     @abstractmethod

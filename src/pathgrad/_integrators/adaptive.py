@@ -66,6 +66,8 @@ class Adaptive(AbstractIntegrator):
         saveat = diffrax.SaveAt(subs=(end, steps))
         bound = min(bound, self.max_steps)
         solution = self._solve(motion, state, args, t0, t1, norm, saveat, bound)
+        assert solution.ts is not None
+        assert solution.ys is not None
         ended, states = solution.ys
         state, info = self._outcome(solution, jax.tree.map(lambda y: y[0], ended))
         times = solution.ts[1]

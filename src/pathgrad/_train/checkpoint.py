@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from .._errors import UserError
 from .rundir import TEMPORARY, package_version, write_atomically
 
 FORMAT = 1
@@ -35,7 +36,7 @@ _NAME = re.compile(r"step-(\d{9,})\.ckpt")
 _STORED = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
 
 
-class CheckpointError(Exception):
+class CheckpointError(UserError):
     """A checkpoint could not be written, read, or used for the tree that asked for it."""
 
 

@@ -12,7 +12,7 @@ class ClipState(NamedTuple):
     """Running mean of the logarithm of the gradient norm, and how many steps are in it."""
 
     mean_log_norm: Float[Array, ""]
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 def clip_by_measured_norm(
@@ -39,13 +39,13 @@ def clip_by_measured_norm(
         del params
         norm = optax.global_norm(updates)
         # Divided by the weight the zero it began with has lost, as in Adam.
-        usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.count, 1)))
-        limit = jnp.where(state.count < warmup, jnp.inf, factor * usual)
+        usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.steps, 1)))
+        limit = jnp.where(state.steps < warmup, jnp.inf, factor * usual)
         scale = jnp.minimum(1.0, limit / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
         # The clipped norm enters the mean: an outlier must not raise the threshold for the next.
         seen = jnp.log(jnp.maximum(norm * scale, jnp.finfo(norm.dtype).tiny))
         mean = decay * state.mean_log_norm + (1 - decay) * seen
         clipped = jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
-        return clipped, ClipState(mean.astype(state.mean_log_norm.dtype), state.count + 1)
+        return clipped, ClipState(mean.astype(state.mean_log_norm.dtype), state.steps + 1)
 
     return optax.GradientTransformation(init, update)

@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Key
 
 from .. import metrics
+from .._errors import UserError
 from .._estimators import AbstractEstimator, PathGradient
 from .._flow import Flow
 from .._target import Target
@@ -32,7 +33,7 @@ _CAUSES = {
 }
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(UserError):
     """Too many steps in a row were not finite. `state` is the last good one."""
 
     def __init__(self, message: str, state: TrainState) -> None:
@@ -141,7 +142,8 @@ class Trainer:
     def _block(self, state: TrainState, length: int):
         if length not in self._compiled:
             began = time.perf_counter()
-            lowered = eqx.filter_jit(_run_block).lower(self.key, state, self.settings, length)
+            run: Any = eqx.filter_jit(_run_block)
+            lowered = run.lower(self.key, state, self.settings, length)
             self._compiled[length] = lowered.compile()
             self.compile_seconds += time.perf_counter() - began
         return self._compiled[length]

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._errors import UserError
 from .toml import dump_toml
 
 try:
@@ -44,7 +45,7 @@ _OUTPUT_NAME = re.compile(r"\w[\w .-]*")
 _PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
 
 
-class RunError(Exception):
+class RunError(UserError):
     """A run directory cannot be made, opened, written or used."""
 
 

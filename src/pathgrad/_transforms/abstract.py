@@ -27,7 +27,7 @@ class AbstractTransform(eqx.Module):
     def pull(
         self, x: Float[Array, "batch *event"], keys: Key[Array, " batch"]
     ) -> tuple[Float[Array, "batch *event"], Float[Array, " batch"], SolveInfo | None]:
-        """Carry points backwards. Also return $\\ln|\\det|$ of the *forward* map at them."""
+        """Carry points backwards. Also return log |det| of the *forward* map at them."""
 
     @property
     @abstractmethod

@@ -93,6 +93,7 @@ class CNF(AbstractTransform):
     def pull(self, x, keys):
         start = State(x, jnp.zeros(x.shape[0], x.dtype))
         state, solve = transport(start, self._dynamics(x, keys, True), self._route(backwards=True))
+        assert state.log_q is not None
         # d(log q)/dt = -div f, followed from t1 back to t0, has added up + the integral of div f.
         return state.x, state.log_q, solve
 

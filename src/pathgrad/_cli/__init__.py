@@ -1,0 +1,1 @@
+"""The command line. Modules here import JAX only once a command really runs."""

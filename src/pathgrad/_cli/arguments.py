@@ -1,0 +1,96 @@
+"""Reading options: from the command line, over a preset, a configuration file, or the run to resume."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from pathgrad._errors import UserError
+from pathgrad._train.rundir import RunDir
+from pathgrad.experiments import registry
+
+T = TypeVar("T")
+
+# What may differ when a run goes on: how long it goes on.
+_MAY_CHANGE = ("steps", "max_seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """The run directory."""
+
+    out: Path | None = None
+    """Directory of the run. By default one in runs/, named after experiment, estimator and seed."""
+    resume: bool = False
+    """Go on with the run in --out from its last checkpoint, to the same bits as without the break."""
+    overwrite: bool = False
+    """Replace the run in --out. Without this, nothing that exists is touched."""
+    checkpoint_seconds: float = 10.0
+    """A killed run loses at most this much work, and the block at hand."""
+
+
+def parse(kind: type[T], prog: str, words: list[str], default: Any = None) -> T:
+    """Read options with tyro; bad ones end the program with code 2 and a hint."""
+    return tyro.cli(
+        kind,
+        prog=prog,
+        args=words,
+        default=tyro.MISSING_NONPROP if default is None else default,
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+    )
+
+
+def peek(words: list[str], name: str) -> str | None:
+    """Return the value of an option before the real parsing, `None` if it is not there."""
+    for i, word in enumerate(words):
+        if word == name and i + 1 < len(words):
+            return words[i + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def stored_options(words: list[str], experiment: str) -> Any | None:
+    """Return the options of the run to resume or of `--config FILE`, if either is asked for."""
+    config = peek(words, "--config")
+    if "--resume" in words:
+        out = peek(words, "--out")
+        if out is None:
+            raise UserError("--resume needs --out, the directory of the run to go on with.")
+        return _same_experiment(RunDir.open(out).config, out, experiment)
+    if config is not None:
+        try:
+            contents = tomllib.loads(Path(config).read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"--config {config} cannot be read: {error}") from error
+        return _same_experiment(contents, config, experiment)
+    return None
+
+
+def _same_experiment(config: Mapping[str, Any], where: str, experiment: str) -> Any:
+    name, options = registry.read_options(dict(config), where)
+    if name != experiment:
+        raise UserError(f"{where} is of the experiment {name!r}, not {experiment!r}.")
+    return options
+
+
+def check_resumed(stored: Any, given: Any) -> None:
+    """Raise unless the given options differ from the stored ones in length of training only."""
+    before, after = _flat(dataclasses.asdict(stored)), _flat(dataclasses.asdict(given))
+    changed = [n for n in before if before[n] != after[n] and n not in _MAY_CHANGE]
+    if changed:
+        told = ", ".join(f"--{n.replace('_', '-')} {before[n]} -> {after[n]}" for n in changed)
+        raise UserError(
+            f"A resumed run keeps its configuration, only --steps and --max-seconds may change; got {told}. "
+            "Leave these options away, or begin a new run with another --out."
+        )
+
+
+def _flat(mapping: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for name, value in mapping.items():
+        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+    return flat

@@ -1,0 +1,106 @@
+"""The door: find the command, run it, and turn what goes wrong into one line."""
+
+import difflib
+import importlib
+import sys
+from typing import NamedTuple
+
+from pathgrad._errors import UserError
+
+
+class Command(NamedTuple):
+    """Where a command lives and what it is for."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "train toy": Command("train", "fit a flow to a small target with known answers"),
+    "fit": Command("fit", "fit a flow to your own JAX log density"),
+    "evaluate": Command(
+        "evaluate", "ESS, KL, log Z and k-hat of a run, with a verdict and a picture"
+    ),
+    "sample": Command("sample", "draw from a trained flow, with log-weights, into an .npz file"),
+    "compare": Command("compare", "a table, and a picture, of several runs"),
+    "demo": Command("demo", "path against total gradient on one small target, in a minute"),
+}
+
+_HEAD = """\
+usage: pathgrad COMMAND [OPTIONS]     (pathgrad COMMAND --help explains every option)
+
+Trains normalizing flows with path gradients: the same mean as the usual gradient, and no noise where the
+flow has reached its target.
+"""
+
+_TAIL = """\
+A first session:
+  pathgrad train toy --target banana --out runs/path
+  pathgrad train toy --target banana --out runs/total --estimator total
+  pathgrad compare runs/path runs/total --plot compare.png
+  pathgrad evaluate runs/path
+"""
+
+
+def usage(prefix: str = "") -> str:
+    """Return the overview, of all commands or of those that begin with a word."""
+    chosen = {n: c for n, c in COMMANDS.items() if not prefix or n.split()[0] == prefix}
+    width = max(map(len, chosen))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in chosen.items()]
+    return "\n".join([_HEAD, "commands:", *lines, "", _TAIL])
+
+
+def find(words: list[str]) -> tuple[str, list[str]]:
+    """Split the arguments into the name of a command and the rest."""
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if name in COMMANDS:
+            return name, words[length:]
+    first = words[0]
+    inner = [n.split()[1] for n in COMMANDS if n.split()[0] == first and " " in n]
+    if inner:
+        given = words[1] if len(words) > 1 else ""
+        said = f"there is no {given!r} to {first}" if given else f"what should I {first}?"
+        raise UserError(f"{said} Choose from: {', '.join(inner)}.{_hint(given, inner)}")
+    known = list(dict.fromkeys(n.split()[0] for n in COMMANDS))
+    raise UserError(
+        f"there is no command {first!r}. Choose from: {', '.join(known)}.{_hint(first, known)}"
+    )
+
+
+def _hint(given: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit code: 2 for bad input, 130 after Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if words[0] == "--version":
+        from pathgrad._train.rundir import package_version
+
+        print(f"pathgrad {package_version('pathgrad')}")
+        return 0
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    if words[0] in groups and words[1:2] in (["-h"], ["--help"]):
+        print(usage(words[0]))
+        return 0
+    try:
+        name, rest = find(words)
+        module = importlib.import_module(f"pathgrad._cli.{COMMANDS[name].module}")
+        return module.run(f"pathgrad {name}", rest)
+    except UserError as error:
+        print(f"pathgrad: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pathgrad: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

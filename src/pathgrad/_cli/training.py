@@ -1,0 +1,133 @@
+"""Train an experiment in a run directory: checkpoints, interruptions, progress."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import pathgrad as pg
+from pathgrad._train.progress import report
+from pathgrad._train.rundir import RunDir, provenance
+from pathgrad.experiments import registry
+from pathgrad.experiments.problem import Problem, keys
+
+from .arguments import Where
+
+
+def train(experiment: str, options: Any, where: Where) -> int:
+    """Train from the beginning or, with `where.resume`, from the last checkpoint. Return the exit code."""
+    out = where.out or Path("runs") / options.name
+    problem = registry.build(experiment, options)
+    config = registry.write_options(experiment, options) | {"provenance": provenance()}
+    state = pg.init(problem.flow, problem.target, problem.settings.optimizer)
+    seconds = 0.0
+    run = (
+        RunDir.open(out) if where.resume else RunDir.create(out, config, overwrite=where.overwrite)
+    )
+    with run.locked():
+        if where.resume:
+            state, seconds = load_state(run, state)
+        return _train(run, problem, options.training, state, seconds, where.checkpoint_seconds)
+
+
+def load_state(run: RunDir, state: pg.TrainState) -> tuple[pg.TrainState, float]:
+    """Go back to the last checkpoint: the state, the seconds trained, and no metrics beyond it."""
+    from pathgrad._train.checkpoint import read_header
+
+    newest = run.checkpoints.newest()
+    if newest is None:  # killed before the first one: begin again
+        run.truncate_metrics(0)
+        return state, 0.0
+    state = run.checkpoints.load_newest(state)
+    header = read_header(newest)
+    run.truncate_metrics(header.step)
+    return state, float(header.meta["seconds"])
+
+
+def _train(
+    run: RunDir,
+    problem: Problem,
+    options: Any,
+    state: pg.TrainState,
+    seconds: float,
+    between_checkpoints: float,
+) -> int:
+    _, train_key, _ = keys(options.seed)
+    trainer = pg.Trainer(train_key, problem.settings, seconds)
+    began = saved = time.monotonic()
+    row: dict[str, Any] | None = None
+    try:
+        with (
+            _stop_signals() as stopped,
+            report(options.steps, max_seconds=options.max_seconds) as tell,
+        ):
+            for state, row in trainer.blocks(state, options.steps, options.max_seconds):
+                run.append_metrics(row)
+                tell(row)
+                if stopped() or time.monotonic() - saved > between_checkpoints:
+                    _save(run, state, trainer)
+                    saved = time.monotonic()
+                if stopped():
+                    break
+    except pg.TrainingDiverged as failure:
+        _save(run, failure.state, trainer)
+        print(f"pathgrad: {failure} They are saved in {run.path}.", file=sys.stderr)
+        return 1
+    _save(run, state, trainer)
+    if stopped():
+        print(
+            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with the same command and "
+            f"`--out {run.path} --resume`.",
+            file=sys.stderr,
+        )
+        return 130
+    _summarise(run, row, state, trainer, time.monotonic() - began)
+    return 0
+
+
+def _save(run: RunDir, state: pg.TrainState, trainer: pg.Trainer) -> None:
+    run.checkpoints.save(state, step=int(state.step), meta={"seconds": trainer.seconds})
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Any]:
+    """Note Ctrl-C and SIGTERM, to stop after the block at hand; a second Ctrl-C stops at once."""
+    seen: list[int] = []
+
+    def note(number, frame):
+        del frame
+        if seen and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        seen.append(number)
+        print("\npathgrad: stopping after this block (again to stop at once)", file=sys.stderr)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summarise(run: RunDir, row: Any, state: Any, trainer: pg.Trainer, wall: float) -> None:
+    steps = int(state.step)
+    if row is None:
+        print(f"{run.path} has all its {steps} steps already; nothing to do.")
+        return
+    rate = trainer.seconds / steps * 1e3
+    print(
+        f"{steps} steps in {trainer.seconds:.1f} s ({rate:.2f} ms a step; compiling took "
+        f"{trainer.compile_seconds:.1f} s, {wall:.1f} s in all on {jax.device_count()} "
+        f"{jax.default_backend()} device{'s' if jax.device_count() > 1 else ''})."
+    )
+    if "ess" in row:
+        print(
+            f"Last block: ESS {row['ess']:.2%}, loss {row['loss']:.5f}, KL {row['kl']:.5f}, "
+            f"gradient norm {row['gradient_norm']:.3g}, {row['skipped']} steps skipped in all."
+        )
+    print(f"Saved in {run.path}. Next: pathgrad evaluate {run.path}")

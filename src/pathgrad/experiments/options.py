@@ -1,0 +1,97 @@
+"""What every experiment lets one choose. No JAX here: the command line reads it to answer `--help`."""
+
+import dataclasses
+import types
+import typing
+from typing import Any, Literal, TypeVar
+
+from pathgrad._errors import UserError
+
+T = TypeVar("T")
+
+Estimator = Literal["path", "total", "two-copy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowOptions:
+    """The flow: a continuous one with a perceptron as its field."""
+
+    base: Literal["standard", "diagonal", "full"] = "diagonal"
+    """Where draws begin: a standard normal, or one with trainable diagonal or full covariance."""
+    width: int = 64
+    """Units in each hidden layer of the field."""
+    depth: int = 2
+    """Hidden layers of the field; one or two have a closed-form divergence."""
+    solver: Literal["rk4", "dopri5", "tsit5"] = "rk4"
+    """Fixed Runge-Kutta steps, or adaptive ones."""
+    solver_steps: int = 10
+    """Number of fixed steps (rk4)."""
+    tolerance: float = 1e-5
+    """Relative and absolute tolerance of adaptive steps."""
+    divergence: Literal["closed", "exact", "hutchinson"] = "closed"
+    """Closed form of the field, trace by automatic differentiation, or Hutchinson's noisy estimate."""
+    probes: int = 1
+    """Noise vectors of the Hutchinson estimate."""
+    adjoint: Literal["auto", "discrete", "backsolve"] = "auto"
+    """How gradients go back: through each step taken, or by solving again; auto suits the solver."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """The training."""
+
+    estimator: Estimator = "path"
+    """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
+    steps: int = 1000
+    """Training steps."""
+    batch: int = 256
+    """Draws per step."""
+    learning_rate: float = 5e-3
+    """Of Adam, at the start."""
+    decay: Literal["cosine", "none"] = "cosine"
+    """Let the learning rate fall to a hundredth over the steps, or keep it."""
+    clip: float = 0.0
+    """Shrink gradients longer than this many times the usual norm; 0 for never."""
+    max_seconds: float | None = None
+    """Stop after this much training time (compiling and evaluation not counted)."""
+    seed: int = 0
+    """Decides all random numbers."""
+    block: int = 50
+    """Steps compiled into one block; metrics have a row for each."""
+
+
+def from_mapping(kind: type[T], mapping: dict[str, Any], where: str) -> T:
+    """Build nested options from a mapping read from TOML. Unknown names are errors, missing ones defaults."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(mapping) - set(fields))
+    if unknown:
+        raise UserError(
+            f"{where} has unknown names {', '.join(unknown)}; known here: {', '.join(sorted(fields))}."
+        )
+    values = {}
+    for name, value in mapping.items():
+        hint = hints[name]
+        nested = dataclasses.is_dataclass(hint) and isinstance(value, dict)
+        values[name] = (
+            from_mapping(hint, value, where)  # pyright: ignore[reportArgumentType]
+            if nested
+            else _typed(hint, value, name, where)
+        )
+    return kind(**values)
+
+
+def _typed(hint: Any, value: Any, name: str, where: str) -> Any:
+    """Return the value if it is of the hinted type (an integer will do for a float)."""
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise UserError(
+                f"{where}: {name} = {value!r} is not one of {', '.join(typing.get_args(hint))}."
+            )
+        return value
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise UserError(f"{where}: {name} = {value!r} is not of type {hint}.")
+    return value

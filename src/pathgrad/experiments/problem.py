@@ -1,0 +1,84 @@
+"""From options to something that can be trained. Built on public names only."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.random as jr
+import optax
+
+import pathgrad as pg
+
+from .options import FlowOptions, TrainOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A flow, its target, and how to bring them together.
+
+    Attributes:
+        flow: Untrained.
+        target: An object with `log_prob(x)` for one point.
+        settings: For the trainer.
+        log_z: The exact log normaliser, where known.
+        sample_target: Exact draws of the target, one per key, where there are any.
+    """
+
+    flow: pg.Flow
+    target: Any
+    settings: pg.Settings
+    log_z: float | None = None
+    sample_target: Callable[[Any], Any] | None = None
+
+
+def keys(seed: int):
+    """Return the keys of a run: for the initial flow, for training, and for what comes after."""
+    return jr.split(jr.key(seed), 3)
+
+
+def make_flow(options: FlowOptions, shape: tuple[int, ...], key: Any) -> pg.Flow:
+    """Build the flow the options describe."""
+    bases = {
+        "standard": pg.StandardNormal,
+        "diagonal": pg.DiagonalNormal.standard,
+        "full": pg.FullNormal.standard,
+    }
+    divergences = {
+        "closed": pg.ClosedForm,
+        "exact": pg.Exact,
+        "hutchinson": lambda: pg.Hutchinson(options.probes),
+    }
+    adjoints = {"auto": None, "discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
+    integrator = (
+        pg.FixedStep(options.solver_steps)
+        if options.solver == "rk4"
+        else pg.Adaptive(options.tolerance, options.tolerance, options.solver)
+    )
+    field = pg.MLPField(math.prod(shape), options.width, options.depth, key=key)
+    cnf = pg.CNF(field, divergences[options.divergence](), integrator, adjoints[options.adjoint])
+    return pg.Flow(bases[options.base](shape), [cnf])
+
+
+def make_settings(options: TrainOptions) -> pg.Settings:
+    """Build what the trainer needs to know."""
+    if options.learning_rate <= 0:
+        raise ValueError(f"--learning-rate must be positive, got {options.learning_rate}.")
+    if options.steps < 1:
+        raise ValueError(f"--steps must be at least 1, got {options.steps}.")
+    if options.clip < 0:
+        raise ValueError(f"--clip must not be negative, got {options.clip}.")
+    rate: Any = options.learning_rate
+    if options.decay == "cosine":
+        rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
+    optimizer = optax.adam(rate)
+    if options.clip:
+        optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
+    estimators = {
+        "path": pg.PathGradient,
+        "total": pg.TotalGradient,
+        "two-copy": pg.TwoCopyGradient,
+    }
+    return pg.Settings(
+        optimizer, estimators[options.estimator](), n=options.batch, block=options.block
+    )

@@ -1,0 +1,38 @@
+"""Which experiments there are, by the name that a run directory keeps."""
+
+import dataclasses
+from types import ModuleType
+from typing import Any
+
+from pathgrad._errors import UserError
+
+from . import custom, toy
+from .options import from_mapping
+
+EXPERIMENTS: dict[str, tuple[ModuleType, type]] = {
+    "toy": (toy, toy.ToyOptions),
+    "fit": (custom, custom.CustomOptions),
+}
+
+
+def read_options(config: dict[str, Any], where: str) -> tuple[str, Any]:
+    """Return the experiment's name and options from the contents of a `config.toml`."""
+    name = config.get("experiment")
+    if name not in EXPERIMENTS:
+        raise UserError(
+            f"{where} names the experiment {name!r}; this version knows {', '.join(EXPERIMENTS)}."
+        )
+    return name, from_mapping(EXPERIMENTS[name][1], config.get("options", {}), where)
+
+
+def write_options(name: str, options: Any) -> dict[str, Any]:
+    """Return what `read_options` reads."""
+    return {"experiment": name, "options": dataclasses.asdict(options)}
+
+
+def build(name: str, options: Any) -> Any:
+    """Return the `Problem` of an experiment; bad values become a `UserError`."""
+    try:
+        return EXPERIMENTS[name][0].build(options)
+    except ValueError as error:
+        raise UserError(str(error)) from error

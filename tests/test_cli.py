@@ -1,0 +1,347 @@
+"""The command line as a newcomer, a careless one, and a killer of processes would use it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pathgrad._cli.main import main
+from pathgrad._train.checkpoint import read_header
+from pathgrad.experiments import toy, toy_targets
+
+TINY = [
+    "--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16", "--steps", "40", "--block", "10",
+]  # fmt: skip
+
+DENSITIES = """
+import jax.numpy as jnp
+
+LIST = [1, 2]
+
+def good(x):
+    return -0.5 * jnp.sum((x - 1.0) ** 2) + jnp.tanh(x[0])
+
+def nan(x):
+    return jnp.log(x[0])
+
+def vector(x):
+    return -x**2
+
+def integer(x):
+    return 3
+
+def fixed_size(x):
+    return -jnp.vdot(x, jnp.arange(5.0))
+
+def raises(x):
+    raise KeyError("mu")
+"""
+
+
+@pytest.fixture(scope="module")
+def densities(tmp_path_factory):
+    path = tmp_path_factory.mktemp("densities") / "mine.py"
+    path.write_text(DENSITIES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two runs that differ in their seed, trained once for all tests of this file."""
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in ("0", "1"):
+        out = str(folder / f"seed{seed}")
+        assert main(["train", "toy", "--target", "ring", *TINY, "--seed", seed, "--out", out]) == 0
+    return folder
+
+
+def refused(capsys, *words):
+    """Run a command that must be refused; return its one line."""
+    try:
+        code = main(list(words))
+    except SystemExit as stop:  # tyro's way
+        code = stop.code
+    err = capsys.readouterr().err
+    assert code == 2
+    assert "Traceback" not in err
+    return err
+
+
+def test_help_names_every_command_and_is_quick():
+    began = time.perf_counter()
+    shown = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "pathgrad", "--help"],
+        capture_output=True,
+        text=True,
+    )
+    seconds = time.perf_counter() - began
+    assert shown.returncode == 0
+    for command in ("train toy", "fit", "evaluate", "sample", "compare", "demo"):
+        assert f"\n  {command}" in shown.stdout
+    # What makes it quick, and does not depend on how busy the machine is:
+    assert not any(
+        f" {heavy}\n" in shown.stderr for heavy in ("jax", "numpy", "matplotlib", "tyro")
+    )
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("command", ["train toy", "fit", "evaluate", "sample", "compare", "demo"])
+def test_every_option_is_explained(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: pathgrad " + command in text
+    if command in ("train toy", "fit"):
+        assert "--estimator {path,total,two-copy}" in text
+        assert "(default: 1000)" in text
+
+
+def test_presets_change_the_defaults_that_help_shows(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "toy", "--preset", "accurate", "--help"])
+    steps = toy.PRESETS["accurate"].training.steps
+    assert f"(default: {steps})" in capsys.readouterr().out
+
+
+def test_unknown_words_get_a_hint(capsys, tmp_path):
+    assert "Did you mean 'evaluate'?" in refused(capsys, "evalute", "x")
+    assert "Did you mean 'toy'?" in refused(capsys, "train", "tpy")
+    assert "Choose from: toy" in refused(capsys, "train")
+    assert "--estimator" in refused(capsys, "train", "toy", "--estimater", "path")
+    assert "banana" in refused(capsys, "train", "toy", "--target", "bananna")
+
+
+BAD_INPUT = {
+    "negative width": (["train", "toy", "--width", "-3"], "`width` must be at least 1"),
+    "no steps": (["train", "toy", "--steps", "0"], "--steps must be at least 1"),
+    "negative rate": (
+        ["train", "toy", "--learning-rate", "-1"],
+        "--learning-rate must be positive",
+    ),
+    "no batch": (["train", "toy", "--batch", "0"], "`n` must be at least 1"),
+    "wrong dimension": (["train", "toy", "--target", "banana", "--dim", "3"], "dim"),
+    "too deep": (["train", "toy", "--depth", "3"], "Use `Exact()` or `Hutchinson()`"),
+    "no such run": (["evaluate", "nowhere"], "nowhere"),
+    "not a run": (["evaluate", "."], "config.toml"),
+    "no samples": (["evaluate", "nowhere", "--samples", "0"], "--samples must be at least 1"),
+    "wrong ending": (["sample", "nowhere", "--out", "x.txt"], ".npz"),
+    "resume nothing": (["train", "toy", "--resume"], "--resume needs --out"),
+    "resume nowhere": (["train", "toy", "--resume", "--out", "nowhere"], "nowhere"),
+    "missing config": (["train", "toy", "--config", "none.toml"], "none.toml cannot be read"),
+    "no runs": (["compare"], "at least one run"),
+    "no colon": (["fit", "mine", "--dim", "2"], "MODULE:FUNCTION"),
+    "no module": (["fit", "no_such_module:f", "--dim", "2"], "no_such_module"),
+    "no file": (["fit", "none.py:f", "--dim", "2"], "none.py"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_one_line_and_exit_code_two(case, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, text = BAD_INPUT[case]
+    assert text in refused(capsys, *words)
+    assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
+
+
+BAD_DENSITIES = {
+    "nothing": "has no function 'nothing'",
+    "LIST": "has no function 'LIST'",
+    "nan": "NaN or infinite at",
+    "vector": "must be a scalar, got shape (2,)",
+    "integer": "must",
+    "fixed_size": "cannot take one point of 2 numbers",
+    "raises": "KeyError",
+}
+
+
+@pytest.mark.parametrize("name", BAD_DENSITIES)
+def test_bad_densities_are_named(name, capsys, densities, tmp_path):
+    said = refused(
+        capsys, "fit", f"{densities}:{name}", "--dim", "2", "--out", str(tmp_path / "run")
+    )
+    assert BAD_DENSITIES[name] in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_keeps_its_configuration_and_metrics(trained):
+    run = trained / "seed0"
+    config = tomllib.loads((run / "config.toml").read_text())
+    assert config["experiment"] == "toy"
+    assert config["options"]["target"] == "ring"
+    assert config["options"]["flow"]["width"] == 8
+    assert config["options"]["flow"]["tolerance"] == 1e-5  # defaults are written too
+    assert config["provenance"]["versions"]["jax"]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [10, 20, 30, 40]
+    for name in ("seconds", "loss", "ess", "gradient_norm", "evaluations"):
+        assert name in rows[-1]
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_evaluate_prints_json_last_and_keeps_it(trained, capsys):
+    assert main(["evaluate", str(trained / "seed0"), "--samples", "3000"]) == 0
+    out = capsys.readouterr().out
+    result = json.loads(out.strip().splitlines()[-1])
+    for name in ("samples", "ess", "kl", "log_z", "log_z_err", "khat", "solver_shift"):
+        assert name in result
+    assert result["samples"] == 3000
+    assert result["log_z_exact"] == float(toy_targets.TARGETS["ring"](2).log_z)
+    # Loose, because the flow is bad; the weights know their error.
+    assert abs(result["log_z"] - result["log_z_exact"]) < 5 * result["log_z_err"] + 0.05
+    assert 0 < result["ess"] < 1
+    assert result["kl"] > 0
+    assert "verdict" in out
+    assert json.loads((trained / "seed0" / "evaluation.json").read_text()) == result
+    assert (trained / "seed0" / "evaluation.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_sample_writes_weighted_draws(trained, tmp_path, capsys):
+    out = tmp_path / "draws.npz"
+    words = ["sample", str(trained / "seed0"), "--n", "500", "--out", str(out)]
+    assert main(words) == 0
+    with np.load(out) as draws:
+        assert draws["x"].shape == (500, 2)
+        target = toy_targets.TARGETS["ring"](2)
+        log_p = np.array([target.log_prob(x) for x in draws["x"][:5]])
+        np.testing.assert_allclose(log_p - draws["log_q"][:5], draws["log_weight"][:5], rtol=1e-5)
+    assert "exists" in refused(capsys, *words)
+    assert main([*words, "--overwrite"]) == 0
+
+
+def test_compare_puts_runs_side_by_side(trained, tmp_path, capsys):
+    plot = tmp_path / "compare.png"
+    runs = [str(trained / "seed0"), str(trained / "seed1")]
+    assert main(["compare", *runs, "--plot", str(plot)]) == 0
+    out = capsys.readouterr().out
+    assert "seed0" in out
+    assert "mean of 2 seeds" in out
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+    assert "png" in refused(capsys, "compare", *runs, "--plot", "x.doc")
+
+
+def test_a_run_is_never_overwritten_without_being_asked(trained, capsys):
+    out = str(trained / "seed0")
+    before = (trained / "seed0" / "metrics.jsonl").read_bytes()
+    said = refused(capsys, "train", "toy", "--target", "ring", *TINY, "--out", out)
+    assert "--overwrite" in said
+    assert "--resume" in said
+    assert (trained / "seed0" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_resumed_run_keeps_its_configuration(trained, capsys):
+    said = refused(
+        capsys, "train", "toy", "--out", str(trained / "seed0"), "--resume", "--width", "9"
+    )
+    assert "--width 8 -> 9" in said
+
+
+def test_a_finished_run_has_nothing_to_resume_and_can_be_prolonged(trained, capsys, tmp_path):
+    out = str(trained / "seed1")
+    assert main(["train", "toy", "--out", out, "--resume"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert main(["train", "toy", "--out", out, "--resume", "--steps", "60"]) == 0
+    rows = (trained / "seed1" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["step"] == 60
+
+
+def test_a_broken_checkpoint_is_an_error_and_left_alone(trained, capsys):
+    newest = max((trained / "seed0" / "checkpoints").glob("*.ckpt"))
+    good = newest.read_bytes()
+    newest.write_bytes(good[:-100])
+    said = refused(capsys, "evaluate", str(trained / "seed0"))
+    assert newest.name in said
+    assert newest.read_bytes() == good[:-100]
+    newest.write_bytes(good)
+
+
+def test_fit_own_density_from_a_file(densities, tmp_path, capsys):
+    out = tmp_path / "mine"
+    assert main(["fit", f"{densities}:good", "--dim", "3", *TINY, "--out", str(out)]) == 0
+    assert main(["evaluate", str(out), "--samples", "1000"]) == 0
+    result = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert result["samples"] == 1000
+    # log Z = 1.5 log 2 pi + log E exp(tanh x0), x0 ~ N(1, 1), by quadrature
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    inner = np.log(np.sum(weights * np.exp(np.tanh(1 + nodes))) / np.sqrt(2 * np.pi))
+    exact = 1.5 * np.log(2 * np.pi) + inner
+    assert abs(result["log_z"] - exact) < 5 * result["log_z_err"] + 0.05
+
+
+def start(out: Path, *more: str) -> subprocess.Popen:
+    # Small blocks and a checkpoint after each: many moments to be killed at.
+    words = ["train", "toy", "--target", "banana", *TINY[:-4], "--steps", "3000", "--block", "50"]
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pathgrad",
+            *words,
+            "--out",
+            str(out),
+            "--checkpoint-seconds",
+            "0",
+            *more,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    )
+
+
+def wait_for_checkpoints(out: Path, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not list(out.glob("checkpoints/*.ckpt")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.xdist_group("killing")
+def test_killed_and_interrupted_runs_resume_to_the_same_bits(tmp_path):
+    whole = start(tmp_path / "whole")
+    out = tmp_path / "broken"
+    process = start(out)
+    wait_for_checkpoints(out, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = read_header(max(out.glob("checkpoints/*.ckpt"))).step
+    assert done < 3000, "the run was over before it could be killed"
+
+    process = start(out, "--resume")
+    wait_for_checkpoints(out, process)
+    while read_header(max(out.glob("checkpoints/*.ckpt"))).step <= done:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in err
+    assert "Traceback" not in err
+
+    process = start(out, "--resume")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    _, err = whole.communicate(timeout=120)
+    assert whole.returncode == 0, err
+
+    def last(run):
+        return read_header(max((tmp_path / run).glob("checkpoints/*.ckpt")))
+
+    assert last("broken").step == last("whole").step == 3000
+    assert last("broken").sha256 == last("whole").sha256  # every parameter, every optimiser moment
+
+    def rows(run):
+        lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+    assert rows("broken") == rows("whole")
