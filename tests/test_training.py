@@ -74,7 +74,7 @@ def test_step_is_the_gradient_and_the_optimiser_and_nothing_else():
 def test_bad_steps_are_skipped_and_counted_and_leave_everything_as_it_was():
     # NaN wherever a draw is far out: about every other batch of 8.
     target = pg.LogDensity(
-        lambda x: jnp.where(jnp.abs(x[0]) > 1.8, jnp.nan, -0.5 * jnp.sum(x**2)), (2,)
+        lambda x: jnp.where(jnp.abs(x[0]) > 1.8, jnp.nan, -0.5 * jnp.sum((x - 0.2) ** 2)), (2,)
     )
     optimizer = optax.adam(0.01)
     state = pg.init(normal_flow(), target, optimizer)
@@ -86,7 +86,7 @@ def test_bad_steps_are_skipped_and_counted_and_leave_everything_as_it_was():
         expected_bad = bool(jnp.any(jnp.abs(x[:, 0]) > 1.8))
         state, info = take(jr.key(i), state)
         outcomes.append(expected_bad)
-        assert (int(info.cause) == one.TARGET_NOT_FINITE + one.GRADIENT_NOT_FINITE) == expected_bad
+        assert bool(int(info.cause) & one.TARGET_NOT_FINITE) == expected_bad
         if expected_bad:
             kept = (state.flow, state.optimizer_state), (before.flow, before.optimizer_state)
             assert eqx.tree_equal(*kept)
@@ -139,11 +139,11 @@ def test_streak_is_found_across_blocks_and_named_by_its_first_step():
         """Finite until the flow has walked far enough."""
 
         def log_prob(self, x):
-            return jnp.where(x[0] > 40.0, jnp.nan, 10.0 * x[0])
+            return jnp.where(x[0] > 39.5, jnp.nan, 10.0 * x[0])
 
     flow = pg.Flow(pg.DiagonalNormal(jnp.zeros(1), jnp.full(1, -8.0)))
     with pytest.raises(pg.TrainingDiverged, match=r"8 steps in a row from step 40 on"):
-        # Plain gradient descent moves the mean by exactly one a step, from 0 to 40.
+        # The total gradient in the mean has no noise: it moves by exactly one a step, from 0 to 40.
         pg.fit(
             flow,
             Growing(),
@@ -152,7 +152,8 @@ def test_streak_is_found_across_blocks_and_named_by_its_first_step():
             n=1,
             block=5,
             max_failures=8,
-            optimizer=optax.masked(optax.sgd(0.1), lambda p: jax.tree.map(lambda x: True, p)),
+            estimator=pg.TotalGradient(),
+            optimizer=optax.sgd(0.1),
         )
 
 
@@ -204,7 +205,8 @@ def test_targets_are_trained_only_when_asked():
             return -0.5 * jnp.sum((x - self.shift) ** 2) - 0.5 * jnp.sum((self.shift - 2.0) ** 2)
 
     target = Shifted(jnp.array([0.0, 0.5]))
-    common = {"key": jr.key(0), "steps": 300, "n": 8, "block": 300, "optimizer": optax.adam(0.05)}
+    rate = optax.cosine_decay_schedule(0.05, 500)
+    common = {"key": jr.key(0), "steps": 500, "n": 8, "block": 500, "optimizer": optax.adam(rate)}
     fixed = pg.fit(normal_flow(), target, **common)
     np.testing.assert_array_equal(fixed.target.shift, target.shift)
     np.testing.assert_allclose(fixed.flow.base.mean, [0.0, 0.5], atol=1e-3)
@@ -229,7 +231,7 @@ def test_clipping_follows_the_measured_norm():
     norms = []
     for size in [3.0] * 10 + [300.0, 3.0, 5.0]:
         clipped, state = clip.update(jax.tree.map(lambda g, size=size: size * g, direction), state)
-        norms.append(float(optax.global_norm(clipped)))
+        norms.append(float(pg.metrics.gradient_norm(clipped)))
     # The usual norm is 3: all pass, the outlier is cut to twice that, and hardly moves the threshold.
     np.testing.assert_allclose(norms[:10], 3.0, rtol=1e-12)
     np.testing.assert_allclose(norms[10], 6.0, rtol=1e-6)

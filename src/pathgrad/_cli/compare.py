@@ -48,7 +48,7 @@ class Summary:
     label: str
     group: str
     estimator: str
-    numbers: dict[str, float | None]
+    numbers: dict[str, float | int | None]
     evaluated: bool
     rows: list[dict[str, Any]]
 
@@ -72,7 +72,7 @@ def summarise(path: Path) -> Summary:
     options = found.config.get("options", {})
     training = options.get("training", {})
     rows = found.read_metrics()
-    numbers: dict[str, float | None] = dict(rows[-1]) if rows else {}
+    numbers: dict[str, float | int | None] = dict(rows[-1]) if rows else {}
     evaluation = path / "evaluation.json"
     evaluated = evaluation.is_file()
     if evaluated:

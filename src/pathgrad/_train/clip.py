@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from ..metrics import gradient_norm
+
 
 class ClipState(NamedTuple):
     """Running mean of the logarithm of the gradient norm, and how many steps are in it."""
@@ -37,7 +39,7 @@ def clip_by_measured_norm(
 
     def update(updates, state, params=None):
         del params
-        norm = optax.global_norm(updates)
+        norm = gradient_norm(updates)
         # Divided by the weight the zero it began with has lost, as in Adam.
         usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.steps, 1)))
         limit = jnp.where(state.steps < warmup, jnp.inf, factor * usual)

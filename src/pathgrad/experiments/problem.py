@@ -64,8 +64,9 @@ def make_settings(options: TrainOptions) -> pg.Settings:
     """Build what the trainer needs to know."""
     if options.learning_rate <= 0:
         raise ValueError(f"--learning-rate must be positive, got {options.learning_rate}.")
-    if options.steps < 1:
-        raise ValueError(f"--steps must be at least 1, got {options.steps}.")
+    for name in ("steps", "batch", "block"):
+        if getattr(options, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}.")
     if options.clip < 0:
         raise ValueError(f"--clip must not be negative, got {options.clip}.")
     rate: Any = options.learning_rate
