@@ -14,6 +14,9 @@ import pathgrad as pg
 
 from .helpers import ESTIMATORS, T0, T1, TOLERANCE, SkewedTarget, affine_solution
 
+# Compiled functions are shared: one process runs them all.
+pytestmark = pytest.mark.xdist_group("closed_families")
+
 N = 4
 BATCHES = 600
 
@@ -205,8 +208,13 @@ class WavyField(pg.AbstractTractableField):
     shift: jnp.ndarray
     wave: jnp.ndarray
 
-    is_tractable = True
-    why_not_tractable = ""
+    @property
+    def is_tractable(self):
+        return True
+
+    @property
+    def why_not_tractable(self):
+        return ""
 
     def __call__(self, t, x):
         return self.matrix @ x + self.shift + self.wave * jnp.sin(x + t)
