@@ -131,12 +131,12 @@ def solution(p):
 def exact_log_q(p, x):
     """Return the normal log density that each draw has, written out."""
     matrix, shift = solution(p)
-    # x = M (m + s e) + shift, so that e = (M s)^-1 (x - M m - shift).
-    factor = matrix * jnp.exp(p["log_scale"])
-    mean = jnp.einsum("nij,nj->ni", matrix, p["mean"]) + shift
-    noise = jnp.linalg.solve(factor, (x - mean)[..., None])[..., 0]
-    log_det = jnp.log(jnp.abs(jnp.linalg.det(factor)))
-    return -0.5 * jnp.sum(noise**2, axis=1) - jnp.log(2 * jnp.pi) - log_det
+    # x = M (m + s e) + shift, so that e = (M s)^-1 (x - M m - shift), by Cramer's rule.
+    (a, b), (c, d) = jnp.moveaxis(matrix * jnp.exp(p["log_scale"]), 0, -1)
+    u, v = (x - jnp.einsum("nij,nj->ni", matrix, p["mean"]) - shift).T
+    determinant = a * d - b * c
+    squared = ((d * u - b * v) ** 2 + (a * v - c * u) ** 2) / determinant**2
+    return -0.5 * squared - jnp.log(2 * jnp.pi) - jnp.log(jnp.abs(determinant))
 
 
 def exact_x(p, noise):
@@ -155,8 +155,7 @@ def exact(p, z):
 
     def loss(live, frozen):
         x = exact_x(live, noise)
-        decoder = Decoder(live["center"], live["tilt"])
-        log_p = jax.vmap(lambda c, x: Decoder(c, decoder.tilt).log_prob(x))(decoder.center, x)
+        log_p = jax.vmap(lambda c, x: Decoder(c, live["tilt"]).log_prob(x))(live["center"], x)
         return jnp.mean(exact_log_q(frozen, x) - log_p)
 
     x = exact_x(p, noise)

@@ -59,7 +59,7 @@ BASES = {"standard": standard, "diagonal": diagonal, "full": full, "mixture": mi
 ALL = [(kind, shape) for kind in BASES for shape in SHAPES]
 
 
-def components(base):
+def components(base) -> Any:
     """Return weights, means and covariances of any of the bases, of points as vectors."""
     base = as_numpy(base)
     if isinstance(base, pg.NormalMixture):
@@ -269,5 +269,5 @@ def test_mixture_at_has_equal_weights_and_one_scale():
     means = np.array([[0.0, 1.0], [2.0, -1.0], [-4.0, 0.5]])
     base = pg.NormalMixture.at(means, scale=0.6)
     x = 3 * np.random.default_rng(10).normal(size=(5, 2))
-    each = [scipy.stats.multivariate_normal.pdf(x, m, 0.36 * np.eye(2)) for m in means]
+    each = [np.exp(-0.5 * ((x - m) ** 2).sum(1) / 0.36) / (2 * np.pi * 0.36) for m in means]
     np.testing.assert_allclose(log_probs(base, x), np.log(np.mean(each, axis=0)), rtol=1e-10)

@@ -16,7 +16,8 @@ import optax
 import pytest
 
 from pathgrad._train import checkpoint, rundir
-from pathgrad._train.checkpoint import CheckpointError, CheckpointFolder, load, read_header, save
+from pathgrad._train.checkpoint import CheckpointError, load, read_header, save
+from pathgrad._train.checkpoint_folder import CheckpointFolder
 
 REFUSED = r"is damaged|is not a pathgrad checkpoint"
 
@@ -299,7 +300,7 @@ def test_an_empty_folder_has_nothing_to_load(folder, state):
 KILLED_WHILE_SAVING = """
 import os, signal, sys
 from pathlib import Path
-from pathgrad._train.rundir import write_atomically
+from pathgrad._train.files import write_atomically
 
 def chunks():
     yield b"half of a checkpoint" * 1000

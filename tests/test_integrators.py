@@ -14,6 +14,8 @@ from pathgrad._integrators.abstract import largest_rms
 
 from .helpers import RTOL, T0, T1, TOLERANCE
 
+pytestmark = pytest.mark.xdist_group("integrators")
+
 INTEGRATORS = {
     "rk4": pg.FixedStep(200),
     "dopri5": pg.Adaptive(RTOL, RTOL, "dopri5"),
@@ -87,12 +89,10 @@ def test_closed_form(integrator, direction):
     assert distance(state, solution(t1, t0)) < TOLERANCE["solve"]
 
 
-@pytest.mark.parametrize("integrator", ["rk4", "tsit5"])
-def test_recording_changes_nothing(integrator):
-    state, info, _ = turned(integrator, "forwards")
-    plain, plain_info = compiled(INTEGRATORS[integrator], motion)(START, RATE)
+def test_recording_changes_nothing():
+    state, _, _ = turned("rk4", "forwards")
+    plain, _ = compiled(INTEGRATORS["rk4"], motion)(START, RATE)
     assert distance(state, plain) < TOLERANCE["algebra"]
-    assert int(info.evaluations) == int(plain_info.evaluations)
 
 
 @pytest.mark.parametrize("direction", INTERVALS)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pathgrad._train import rundir
-from pathgrad._train.checkpoint import CheckpointFolder
+from pathgrad._train.checkpoint_folder import CheckpointFolder
 from pathgrad._train.rundir import RunDir, RunError, package_version, provenance
 from pathgrad._train.toml import dump_toml
 

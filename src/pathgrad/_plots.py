@@ -82,6 +82,11 @@ def _draw_points(axes: Any, x: np.ndarray, log_prob: Any) -> None:
     height = np.asarray(log_prob(np.stack([a.ravel() for a in across], axis=1))).reshape(80, 80)
     top = np.nanmax(height)
     axes.contour(
-        *across, height, levels=top - np.array([8, 4.5, 2, 0.5]), colors="k", linewidths=0.8
+        *across,
+        height,
+        levels=top - np.array([8, 4.5, 2, 0.5]),
+        colors="k",
+        linewidths=0.8,
+        linestyles="solid",
     )
     axes.set_title("draws, and contours of the target", fontsize="medium")

@@ -50,7 +50,7 @@ def run(prog: str, words: list[str]) -> int:
     import numpy as np
 
     import pathgrad as pg
-    from pathgrad._train.rundir import write_atomically
+    from pathgrad._train.files import write_atomically
     from pathgrad.experiments.problem import keys
 
     from .loading import load_run

@@ -17,8 +17,7 @@ import hashlib
 import io
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._errors import UserError
-from .rundir import TEMPORARY, package_version, write_atomically
+from .files import write_atomically
+from .rundir import package_version
 
 FORMAT = 1
 _MAGIC = b"pathgrad checkpoint "
-_NAME = re.compile(r"step-(\d{9,})\.ckpt")
 _STORED = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
 
 
@@ -40,7 +39,9 @@ class CheckpointError(UserError):
     """A checkpoint could not be written, read, or used for the tree that asked for it."""
 
 
-class _Damaged(CheckpointError):
+class DamagedCheckpoint(CheckpointError):
+    """The file is cut short or its bytes have changed."""
+
     def __init__(self, path: Path, why: str):
         super().__init__(f"{path} is {why}. It was left as it is. Use another checkpoint.")
 
@@ -137,99 +138,6 @@ def load(path: str | os.PathLike[str], like: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, leaves)
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckpointFolder:
-    """Keep the newest checkpoints of one training in a folder, one file per saved step.
-
-    One process at a time may save into the folder (`RunDir.locked` sees to that); any number may
-    read. Files with names that the folder does not give itself are never touched.
-
-    Attributes:
-        folder: Where the files are; made when first needed.
-        keep: How many files to keep.
-    """
-
-    folder: Path
-    keep: int = 2
-
-    def __post_init__(self):
-        if self.keep < 1:
-            raise ValueError(f"`keep` must be at least 1; got {self.keep}.")
-
-    def save(self, tree: PyTree, *, step: int, meta: dict[str, Any]) -> Path:
-        """Write a checkpoint (see `save`), then remove those older than the newest `keep`.
-
-        Files of later steps than `step` are neither counted nor removed.
-        """
-        if step < 0:
-            raise ValueError(f"`step` counts from 0; got {step}.")
-        path = self.folder / f"step-{step:09d}.ckpt"
-        _remove(self._temporaries())
-        save(path, tree, step=step, meta=meta)
-        past = [old for old in self.paths() if _step(old) <= step]
-        _remove(past[: -self.keep])
-        return path
-
-    def paths(self) -> list[Path]:
-        """List the checkpoints, oldest first."""
-        found = self.folder.glob("step-*.ckpt")
-        return sorted((path for path in found if _NAME.fullmatch(path.name)), key=_step)
-
-    def newest(self) -> Path | None:
-        """Return the checkpoint of the latest step, damaged or not; `None` if there is none."""
-        return next(reversed(self.paths()), None)
-
-    def load_newest(self, like: PyTree) -> PyTree:
-        """Load the checkpoint of the latest step; see `load`.
-
-        If it is damaged, the error names the newest intact one and how to continue from there: to
-        go back silently could hide a failing disk.
-        """
-        newest = self.newest()
-        if newest is None:
-            raise CheckpointError(
-                f"There is no checkpoint in {self.folder}. The training ended before it saved one, "
-                "or saved elsewhere: check the path, or start the training again."
-            )
-        try:
-            return load(newest, like)
-        except _Damaged as error:
-            raise CheckpointError(f"{error} {self._way_back()}") from error
-
-    def clear(self) -> None:
-        """Remove all checkpoints, and the folder too if nothing else is in it."""
-        _remove([*self._temporaries(), *self.paths()])
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
-
-    def _way_back(self) -> str:
-        broken = []
-        for path in reversed(self.paths()):
-            if _is_intact(path):
-                return (
-                    f"The newest intact checkpoint is {path}. To continue from step {_step(path)}, "
-                    f"move {' and '.join(broken)} out of the folder and resume again."
-                )
-            broken.append(str(path))
-        return "No intact checkpoint is beside it: the training must be started again."
-
-    def _temporaries(self) -> list[Path]:
-        """List what a process that was killed while it saved has left behind."""
-        found = [(path, TEMPORARY.fullmatch(path.name)) for path in self.folder.glob(".step-*.tmp")]
-        return [path for path, match in found if match and _NAME.fullmatch(match["name"])]
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-").removesuffix(".ckpt"))
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        # A file too many is no reason to end a training; the next save tries again.
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
 def _describe(tree: PyTree) -> dict[str, str]:
     named = jax.tree_util.tree_flatten_with_path(tree)[0]
     stored = [(jax.tree_util.keystr(path), x) for path, x in named if isinstance(x, _STORED)]
@@ -285,10 +193,12 @@ def _parse_header(file: io.BufferedReader, path: Path) -> Header:
     first = file.read(len(_first_line(b"")))
     if not first.startswith(_MAGIC):
         why = "not a pathgrad checkpoint: it is another program's, or cut off at its very start"
-        raise _Damaged(path, why)
+        raise DamagedCheckpoint(path, why)
     second = file.readline()
     if first != _first_line(second):
-        raise _Damaged(path, "damaged: its header is cut short or does not match its checksum")
+        raise DamagedCheckpoint(
+            path, "damaged: its header is cut short or does not match its checksum"
+        )
     fields = json.loads(second)
     if fields["format"] != FORMAT:
         raise CheckpointError(
@@ -302,9 +212,11 @@ def _check_payload(file: io.BufferedReader, header: Header, path: Path) -> None:
     start = file.tell()
     size = os.fstat(file.fileno()).st_size - start
     if size != header.payload_bytes:
-        raise _Damaged(path, f"damaged: {size} bytes of arrays instead of {header.payload_bytes}")
+        raise DamagedCheckpoint(
+            path, f"damaged: {size} bytes of arrays instead of {header.payload_bytes}"
+        )
     if hashlib.file_digest(file, "sha256").hexdigest() != header.sha256:
-        raise _Damaged(path, "damaged: its arrays do not match their checksum")
+        raise DamagedCheckpoint(path, "damaged: its arrays do not match their checksum")
     file.seek(start)
 
 
@@ -328,7 +240,8 @@ def _read_leaf(file: io.BufferedReader, like: Any) -> Any:
     return jax.device_put(leaf, like.sharding) if is_pinned else leaf
 
 
-def _is_intact(path: Path) -> bool:
+def is_intact(path: Path) -> bool:
+    """Return whether both checksums of a file are right."""
     try:
         with _opened(path) as (file, header):
             _check_payload(file, header, path)

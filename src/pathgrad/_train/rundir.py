@@ -19,16 +19,16 @@ import math
 import os
 import platform
 import re
-import secrets
 import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import UserError
+from .files import TEMPORARY, write_atomically
 from .toml import dump_toml
 
 try:
@@ -37,44 +37,14 @@ except ImportError:  # Windows
     fcntl = None
 
 if TYPE_CHECKING:
-    import pathgrad._train.checkpoint
+    from .checkpoint_folder import CheckpointFolder
 
-# The names that `write_atomically` gives to files it has not finished.
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.tmp")
 _OUTPUT_NAME = re.compile(r"\w[\w .-]*")
 _PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
 
 
 class RunError(UserError):
     """A run directory cannot be made, opened, written or used."""
-
-
-def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
-    """Make the file hold these bytes, on the disk; if that fails, leave it exactly as it was.
-
-    Raises:
-        OSError: What the system says; the unfinished file has been removed.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    # The new name outlives a power cut only once its folder is on the disk too. Some systems cannot
-    # do that with a folder; the file is in place all the same, so this is no failure.
-    with contextlib.suppress(OSError):
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +102,9 @@ class RunDir:
             raise RunError(f"{file} cannot be read: {error}. Mend it or restore it.") from error
 
     @property
-    def checkpoints(self) -> "pathgrad._train.checkpoint.CheckpointFolder":
+    def checkpoints(self) -> "CheckpointFolder":
         """The checkpoints of this run."""
-        from .checkpoint import CheckpointFolder
+        from .checkpoint_folder import CheckpointFolder
 
         return CheckpointFolder(self.path / "checkpoints")
 

@@ -1,0 +1,112 @@
+"""What gradients cost: FLOPs and bytes of the compiled program, which no busy machine can change."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+import pathgrad as pg
+
+from .helpers import ADJOINTS, DIVERGENCES, ESTIMATORS
+
+DIM, WIDTH, BATCH = 64, 1024, 64
+
+
+@functools.cache
+def flow(divergence, adjoint, integrator=pg.FixedStep(10)):
+    field = pg.MLPField(DIM, WIDTH, 2, key=jr.key(0))
+    cnf = pg.CNF(field, DIVERGENCES[divergence], integrator, ADJOINTS[adjoint])
+    # In float32, as it is trained.
+    single = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, cnf)
+    base = pg.DiagonalNormal(jnp.zeros(DIM, jnp.float32), jnp.zeros(DIM, jnp.float32))
+    return pg.Flow(base, [single])
+
+
+def compile_for(fn, flow):
+    parameters, static = eqx.partition(flow, eqx.is_inexact_array)
+    run = jax.jit(lambda parameters, key: fn(eqx.combine(parameters, static), key))
+    return run.lower(parameters, jr.key(0)).compile()
+
+
+def flops(program):
+    return program.cost_analysis()["flops"]
+
+
+def temporary_bytes(program):
+    return program.memory_analysis().temp_size_in_bytes
+
+
+@functools.cache
+def training_gradient(estimator, divergence, adjoint, integrator=pg.FixedStep(10)):
+    """Value and gradient, as a training step needs them: without the value, log q would be dead code."""
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum(x**2), (DIM,))
+
+    def loss(flow, key):
+        return pg.reverse_kl(flow, target, key=key, n=BATCH, estimator=ESTIMATORS[estimator])
+
+    return compile_for(
+        lambda f, key: eqx.filter_value_and_grad(loss)(f, key),
+        flow(divergence, adjoint, integrator),
+    )
+
+
+BARS = {"hutchinson": 0.90, "closed": 0.92}
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS)
+@pytest.mark.parametrize("divergence", BARS)
+def test_path_gradient_is_cheaper_than_the_total_one(divergence, adjoint):
+    path = training_gradient("path", divergence, adjoint)
+    total = training_gradient("total", divergence, adjoint)
+    assert flops(path) <= BARS[divergence] * flops(total)
+    assert temporary_bytes(path) <= 1.1 * temporary_bytes(total)
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS)
+def test_second_copy_costs_more(adjoint):
+    path = training_gradient("path", "hutchinson", adjoint)
+    two_copy = training_gradient("two-copy", "hutchinson", adjoint)
+    assert flops(two_copy) >= 1.4 * flops(path)
+
+
+def test_closed_form_divergence_costs_less_than_a_second_velocity():
+    field = flow("closed", "discrete").transforms[0].field
+    parameters, static = eqx.partition(field, eqx.is_inexact_array)
+    x, t = jnp.ones((BATCH, DIM), jnp.float32), jnp.ones((), jnp.float32)
+
+    def velocity(parameters, x):
+        return jax.vmap(lambda y: eqx.combine(parameters, static)(t, y))(x)
+
+    def both(parameters, prepared, x):
+        own = eqx.combine(parameters, static)
+        return jax.vmap(lambda y: own.velocity_and_divergence(t, y, prepared))(x)
+
+    alone = jax.jit(velocity).lower(parameters, x).compile()
+    together = jax.jit(both).lower(parameters, field.prepare(), x).compile()
+    assert flops(together) <= 2.1 * flops(alone)
+
+
+@pytest.mark.parametrize("estimator", ["path", "total"])
+def test_backsolve_needs_the_memory_of_one_step(estimator):
+    few, many = (
+        temporary_bytes(training_gradient(estimator, "closed", "backsolve", pg.FixedStep(steps)))
+        for steps in (10, 1000)
+    )
+    assert many <= 1.02 * few
+
+
+def test_path_gradient_solves_forwards_once():
+    """Its cost is that of drawing with the score, and of the way back through the sampling map alone."""
+    one = flow("closed", "discrete")
+    whole = flops(training_gradient("path", "closed", "discrete"))
+    forward = flops(compile_for(lambda f, key: f.sample_with_score(key=key, n=BATCH), one))
+
+    def loss(f, key):
+        return jnp.sum(f.sample(key=key, n=BATCH))
+
+    there_and_back = flops(compile_for(lambda f, key: eqx.filter_value_and_grad(loss)(f, key), one))
+    there = flops(compile_for(loss, one))
+    assert whole <= 1.05 * (forward + there_and_back - there)
