@@ -44,11 +44,18 @@ ADJOINTS = {"discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
 
 def every(*registries):
     """Parametrise over all combinations of the registries, by name."""
-    # What shares compiled functions runs in one process.
     return [
-        pytest.param(*names, id="-".join(names), marks=pytest.mark.xdist_group("-".join(names)))
+        pytest.param(*names, id="-".join(names), marks=_marks(names))
         for names in itertools.product(*registries)
     ]
+
+
+def _marks(names):
+    marks = [pytest.mark.xdist_group("-".join(names))]  # what shares compiled functions stays together
+    # Tsit5 differs from Dopri5 by its tableau alone: one divergence is enough for every day.
+    if "tsit5" in names and "closed" not in names:
+        marks.append(pytest.mark.slow)
+    return marks
 
 
 class BentField(pg.AbstractTractableField):

@@ -65,10 +65,9 @@ def test_path_gradient_is_cheaper_than_the_total_one(divergence, adjoint):
     assert temporary_bytes(path) <= 1.1 * temporary_bytes(total)
 
 
-@pytest.mark.parametrize("adjoint", ADJOINTS)
-def test_second_copy_costs_more(adjoint):
-    path = training_gradient("path", "hutchinson", adjoint)
-    two_copy = training_gradient("two-copy", "hutchinson", adjoint)
+def test_second_copy_costs_more():
+    path = training_gradient("path", "hutchinson", "discrete")
+    two_copy = training_gradient("two-copy", "hutchinson", "discrete")
     assert flops(two_copy) >= 1.4 * flops(path)
 
 

@@ -19,7 +19,7 @@ class Demo:
 
     out: Path = Path("demo")
     """Directory for both runs and the picture. An earlier demo there is replaced."""
-    steps: int = 600
+    steps: int = 500
     """Training steps of each."""
     seed: int = 0
     """Decides all random numbers."""
@@ -37,11 +37,12 @@ def run(prog: str, words: list[str]) -> int:
     for estimator in ("path", "total"):
         # A constant learning rate: a falling one would hide the noise that is the point here.
         training = TrainOptions(
-            estimator=estimator, steps=given.steps, seed=given.seed, decay="none"
+            estimator=estimator, steps=given.steps, seed=given.seed, decay="none", block=25
         )
         paths[estimator] = given.out / estimator
-        print(f"\n{estimator} gradient, banana target in two dimensions:", flush=True)
-        code = train("toy", ToyOptions(training=training), Where(paths[estimator], overwrite=True))
+        print(f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True)
+        options = ToyOptions(target="correlated", training=training)
+        code = train("toy", options, Where(paths[estimator], overwrite=True))
         if code:
             return code
         if estimator == "path":
