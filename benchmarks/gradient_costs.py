@@ -11,7 +11,15 @@ import json
 import pathgrad as pg
 from pathgrad._train.rundir import provenance
 from tests.helpers import ADJOINTS, ESTIMATORS
-from tests.test_costs import BATCH, DIM, WIDTH, flops, temporary_bytes, training_gradient
+from tests.test_costs import (
+    BATCH,
+    DIM,
+    WIDTH,
+    flops,
+    once_per_solve,
+    temporary_bytes,
+    training_gradient,
+)
 
 
 def main() -> None:
@@ -24,7 +32,12 @@ def main() -> None:
             for name, count in (("flops", flops), ("temporary_bytes", temporary_bytes)):
                 row[name] = {e: int(count(p)) for e, p in programs.items()}
                 row[f"{name}_path_over_total"] = count(programs["path"]) / count(programs["total"])
-                row[f"{name}_two_copy_over_path"] = count(programs["two-copy"]) / count(programs["path"])
+                row[f"{name}_two_copy_over_path"] = count(programs["two-copy"]) / count(
+                    programs["path"]
+                )
+            if divergence == "closed":
+                loops = {e: flops(programs[e]) - once_per_solve(e) for e in ("path", "total")}
+                row["flops_path_over_total_many_steps"] = loops["path"] / loops["total"]
             rows.append(row)
     memory = {
         steps: int(

@@ -51,7 +51,9 @@ def every(*registries):
 
 
 def _marks(names):
-    marks = [pytest.mark.xdist_group("-".join(names))]  # what shares compiled functions stays together
+    marks = [
+        pytest.mark.xdist_group("-".join(names))
+    ]  # what shares compiled functions stays together
     # Tsit5 differs from Dopri5 by its tableau alone: one divergence is enough for every day.
     if "tsit5" in names and "closed" not in names:
         marks.append(pytest.mark.slow)
@@ -69,8 +71,13 @@ class BentField(pg.AbstractTractableField):
     bend: jnp.ndarray
     curved: pg.MLPField
 
-    is_tractable = True
-    why_not_tractable = ""
+    @property
+    def is_tractable(self):
+        return True
+
+    @property
+    def why_not_tractable(self):
+        return ""
 
     def __call__(self, t, x):
         return self.matrix @ x + self.shift + self.bend * self.curved(t, x)

@@ -26,7 +26,7 @@ RK4, DOPRI5 = pg.FixedStep(100), pg.Adaptive(RTOL, RTOL, "dopri5")
 SOLVES = {
     "shared-exact-rk4-discrete": (False, pg.Exact(), RK4, pg.Discrete()),
     "shared-exact-rk4-backsolve": (False, pg.Exact(), RK4, pg.Backsolve()),
-    "shared-exact-dopri5-backsolve": (False, pg.Exact(), DOPRI5, pg.Backsolve()),
+    "shared-closed-dopri5-backsolve": (False, pg.ClosedForm(), DOPRI5, pg.Backsolve()),
     "per_draw-closed-rk4-discrete": (True, pg.ClosedForm(), RK4, pg.Discrete()),
     "per_draw-hutchinson-rk4-backsolve": (True, pg.Hutchinson(), RK4, pg.Backsolve()),
 }

@@ -70,7 +70,10 @@ def target(case, family):
 
 
 class Batches(NamedTuple):
-    """Many small batches of one family: draws; then values, log-weights and gradients by estimator."""
+    """Many small batches of one family: draws; then values, log-weights and gradients by estimator.
+
+    Draws, and the log-weights expected of them, are those of the base alone.
+    """
 
     x: Any
     expected_log_weight: Any
@@ -89,7 +92,7 @@ def compiled(n, estimators):
             return made.loss, made.log_weight
 
         def batch(key):
-            x, log_q = make(*parts).sample_and_log_prob(key=key, n=n)
+            x, log_q = pg.Flow(parts[0]).sample_and_log_prob(key=key, n=n)
             grad = eqx.filter_value_and_grad(loss, has_aux=True)
             both = {e: grad(parts, key, ESTIMATORS[e]) for e in estimators}
             log_p = jax.vmap(target.log_prob)(x)

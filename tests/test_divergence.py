@@ -66,8 +66,9 @@ def derivatives(depth, activation):
     ]
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    ("depth", "activation"), [(1, "tanh"), (1, "softplus"), *((2, name) for name in ACTIVATIONS)]
+)
 def test_closed_form_and_exact_are_the_trace(depth, activation):
     (velocity, trace, gradient), *others = derivatives(depth, activation)
     assert abs(trace) > 0.05

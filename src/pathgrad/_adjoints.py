@@ -67,6 +67,10 @@ class Discrete(AbstractAdjoint):
 
     max_steps: int = eqx.field(static=True, default=256)
 
+    def __check_init__(self):
+        if self.max_steps < 1:
+            raise ValueError(f"`max_steps` must be at least 1, got {self.max_steps}.")
+
     def forward(self, integrator, motion, state, args, interval, live):
         return integrator.integrate_recorded(
             motion, state, args, *interval, norm=largest_rms, keep=live, bound=self.max_steps

@@ -65,9 +65,11 @@ def check_gradients(
         _with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator
     )
     backsolve, _ = _gradient_and_noise(_with_adjoint(flow, Backsolve()), target, key, n, estimator)
-    size = float(np.linalg.norm(discrete))
-    difference = float(np.linalg.norm(backsolve - discrete)) / size if size > 0 else 0.0
-    noise = noise / size if size > 0 else 0.0
+    size, apart = float(np.linalg.norm(discrete)), float(np.linalg.norm(backsolve - discrete))
+    if size == apart == 0:  # where q = p, both may be exactly zero
+        difference = noise = 0.0
+    else:
+        difference, noise = (x / size if size != 0 else np.inf for x in (apart, noise))
     trusted = bool(np.isfinite(difference) and difference <= tolerance)
     return GradientCheck(difference, noise, trusted, _verdict(difference, noise, tolerance))
 

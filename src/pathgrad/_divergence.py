@@ -15,6 +15,11 @@ from ._fields import AbstractTractableField
 class AbstractDivergence(eqx.Module):
     """Velocity and divergence of a field at one point, from as much shared work as possible."""
 
+    @property
+    @abstractmethod
+    def is_noisy(self) -> bool:
+        """Whether the divergence is only estimated."""
+
     @abstractmethod
     def check(self, field: Any) -> None:
         """Raise a `ValueError` that names the remedy if the field is not one we can serve."""
@@ -46,6 +51,10 @@ def exact_divergence(field: Any) -> "AbstractDivergence":
 
 class Exact(AbstractDivergence):
     """The trace of the Jacobian by automatic differentiation: exact, one pass for each dimension."""
+
+    @property
+    def is_noisy(self):
+        return False
 
     def check(self, field):
         del field
@@ -92,6 +101,10 @@ class Hutchinson(AbstractDivergence):
         self.probes = probes
         self.noise_kind = noise
 
+    @property
+    def is_noisy(self):
+        return True
+
     def check(self, field):
         del field
 
@@ -119,6 +132,10 @@ class Hutchinson(AbstractDivergence):
 
 class ClosedForm(AbstractDivergence):
     """The field's own formula for its divergence: exact, at about the price of a Hutchinson probe."""
+
+    @property
+    def is_noisy(self):
+        return False
 
     def check(self, field):
         if not isinstance(field, AbstractTractableField):

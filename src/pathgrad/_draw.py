@@ -9,7 +9,7 @@ class SolveInfo(eqx.Module):
 
     Attributes:
         evaluations: Field evaluations that every draw went through.
-        succeeded: Whether every solve reached its end with finite numbers. If not, the draws are NaN.
+        succeeded: Whether every solve reached its end with finite numbers. What did not is NaN.
     """
 
     evaluations: Int[Array, "..."]

@@ -166,7 +166,10 @@ def _verdict(numbers: dict[str, Any]) -> str:
     said = metrics.khat_verdict(numbers["khat"], numbers["samples"])
     forward = numbers["forward_ess"]
     if forward is not None and forward < 0.5 * numbers["ess"]:
-        said += f" But exact draws of the target give an ESS of only {forward:.1%}: part of it is missed."
+        said += (
+            f" But exact draws of the target give an ESS of only {forward:.1%}: the flow misses a mode or a "
+            "tail of it."
+        )
     shift, error = abs(numbers["solver_shift"]), numbers["log_z_err"]
     if shift > 3 * error and shift > 1e-3:
         said += (

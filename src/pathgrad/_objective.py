@@ -9,7 +9,7 @@ from ._draw import SolveInfo
 from ._estimators import AbstractEstimator, PathGradient
 from ._flow import Flow
 from ._target import Target, log_prob_of
-from ._tree import freeze, over_draws
+from ._tree import freeze, number_of_draws, over_draws
 
 
 class Estimate(NamedTuple):
@@ -37,6 +37,12 @@ def estimate_reverse_kl(
     estimator: AbstractEstimator = PathGradient(),
 ) -> Estimate:
     """As `reverse_kl`, and return the log-weights and the cost as well."""
+    own = number_of_draws(target)
+    if own is not None and own != n:
+        raise ValueError(
+            f"The target has `PerDraw` leaves for {own} draws, and {n} were asked for. "
+            "Each draw needs its own entry."
+        )
     draw = estimator.draw(flow, key=key, n=n)
     assert draw.log_q is not None
     log_p = over_draws(lambda t, x: log_prob_of(t, x), target, draw.x)
@@ -76,6 +82,7 @@ def _choice_term(log_choice: Array, each: Array) -> Array:
 
     The mean of the other draws is the baseline. It leaves the mean of the gradient as it is and makes
     it vanish draw by draw where q = p, like the path gradient: there all entries of `each` are equal.
+    (A single draw has no others; then the gradient is unbiased only.)
     """
     n = each.shape[0]
     baseline = (jnp.sum(each) - each) / (n - 1) if n > 1 else jnp.zeros_like(each)

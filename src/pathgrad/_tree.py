@@ -1,7 +1,7 @@
 """Trees of arrays: freezing them, and mapping over the draws of a batch."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,11 +32,20 @@ class PerDraw(eqx.Module):
     value: PyTree[Array]
 
 
+# A leaf that may be marked. The code that reads it only ever sees the array.
+if TYPE_CHECKING:
+    Leaf = Array
+else:
+    Leaf = Array | PerDraw
+
+
 def _is_per_draw(node: Any) -> bool:
     return isinstance(node, PerDraw)
 
 
-def over_draws(fn: Callable[..., Any], tree: PyTree, *batched: PyTree) -> Any:
+def over_draws(
+    fn: Callable[..., Any], tree: PyTree, *batched: PyTree, out_axes: int | None = 0
+) -> Any:
     """Call `fn(tree, *point)` for every draw: `PerDraw` leaves are mapped, shared ones are not."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=_is_per_draw)
     mapped = [leaf.value if _is_per_draw(leaf) else None for leaf in leaves]
@@ -48,7 +57,17 @@ def over_draws(fn: Callable[..., Any], tree: PyTree, *batched: PyTree) -> Any:
         ]
         return fn(jax.tree.unflatten(structure, whole), *point)
 
-    return jax.vmap(one)(mapped, *batched)
+    return jax.vmap(one, out_axes=out_axes)(mapped, *batched)
+
+
+def once_or_per_draw(fn: Callable[[Any], Any], tree: PyTree) -> Any:
+    """Call `fn(tree)` once if the result is the same for all draws, else per draw, and mark it so."""
+    if number_of_draws(tree) is None:
+        return fn(tree)
+    try:
+        return over_draws(fn, tree, out_axes=None)
+    except ValueError:  # by which `vmap` says that the result depends on the draw
+        return PerDraw(over_draws(fn, tree))
 
 
 def one_draw(tree: T) -> T:

@@ -1,12 +1,14 @@
 """A mixture of normals."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float
 
+from .._tree import Leaf, one_draw
 from .abstract import AbstractBase
-from .normal import DiagonalNormal
+from .normal import DiagonalNormal, floating
 
 
 class NormalMixture(AbstractBase):
@@ -21,27 +23,24 @@ class NormalMixture(AbstractBase):
         log_scales: Logarithms of the standard deviations.
     """
 
-    logits: Float[Array, " component"]
-    means: Float[Array, "component *event"]
-    log_scales: Float[Array, "component *event"]
+    logits: Leaf
+    means: Leaf
+    log_scales: Leaf
 
     @classmethod
-    def at(cls, means: ArrayLike, scale: float = 1.0) -> "NormalMixture":
+    def at(cls, means: Any, scale: float = 1.0) -> "NormalMixture":
         """Begin with equal weights, the given means and one scale."""
-        means = jnp.asarray(means)
+        means = floating(means)
         return cls(
             jnp.zeros(means.shape[0], means.dtype), means, jnp.full_like(means, jnp.log(scale))
         )
 
     def __check_init__(self):
-        if (
-            not self.means.shape == self.log_scales.shape
-            or self.logits.shape != self.means.shape[:1]
-        ):
+        own = one_draw(self)
+        if own.means.shape != own.log_scales.shape or own.logits.shape != own.means.shape[:1]:
             raise ValueError(
                 "A mixture needs one logit, one mean and one log-scale for each component; got "
-                f"logits {self.logits.shape}, means {self.means.shape}, "
-                f"log-scales {self.log_scales.shape}."
+                f"logits {own.logits.shape}, means {own.means.shape}, log-scales {own.log_scales.shape}."
             )
 
     @property

@@ -1,14 +1,22 @@
 """Normal densities: standard, diagonal, full."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from .._tree import Leaf, one_draw
 from .abstract import AbstractBase
+
+
+def floating(x: Any) -> Array:
+    """Return an array of real numbers, also from integers: those could not be trained."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
 def standard_log_prob(z: Array) -> Array:
@@ -44,8 +52,16 @@ class DiagonalNormal(AbstractBase):
         log_scale: Logarithm of the standard deviation.
     """
 
-    mean: Float[Array, "*event"]
-    log_scale: Float[Array, "*event"]
+    mean: Leaf
+    log_scale: Leaf
+
+    def __check_init__(self):
+        own = one_draw(self)
+        if own.mean.shape != own.log_scale.shape:
+            raise ValueError(
+                f"`mean` and `log_scale` must have the same shape, got {own.mean.shape} and "
+                f"{own.log_scale.shape}."
+            )
 
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "DiagonalNormal":
@@ -74,9 +90,18 @@ class FullNormal(AbstractBase):
         log_diagonal: Logarithm of the diagonal of $L$.
     """
 
-    mean: Float[Array, "*event"]
-    lower: Float[Array, "size size"]
-    log_diagonal: Float[Array, " size"]
+    mean: Leaf
+    lower: Leaf
+    log_diagonal: Leaf
+
+    def __check_init__(self):
+        own = one_draw(self)
+        size = own.mean.size
+        if own.lower.shape != (size, size) or own.log_diagonal.shape != (size,):
+            raise ValueError(
+                f"A mean of {size} numbers needs `lower` of shape {(size, size)} and `log_diagonal` of shape "
+                f"{(size,)}, got {own.lower.shape} and {own.log_diagonal.shape}."
+            )
 
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "FullNormal":
@@ -85,10 +110,10 @@ class FullNormal(AbstractBase):
         return cls(jnp.zeros(shape), jnp.zeros((size, size)), jnp.zeros(size))
 
     @classmethod
-    def from_covariance(cls, mean: ArrayLike, covariance: ArrayLike) -> "FullNormal":
+    def from_covariance(cls, mean: Any, covariance: Any) -> "FullNormal":
         """Begin with a given mean and covariance."""
-        factor = jnp.linalg.cholesky(jnp.asarray(covariance))
-        return cls(jnp.asarray(mean), jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
+        factor = jnp.linalg.cholesky(floating(covariance))
+        return cls(floating(mean), jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
 
     @property
     def shape(self):

@@ -40,7 +40,9 @@ def run(prog: str, words: list[str]) -> int:
             estimator=estimator, steps=given.steps, seed=given.seed, decay="none", block=25
         )
         paths[estimator] = given.out / estimator
-        print(f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True)
+        print(
+            f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True
+        )
         options = ToyOptions(target="correlated", training=training)
         code = train("toy", options, Where(paths[estimator], overwrite=True))
         if code:

@@ -13,6 +13,7 @@ class AbstractEstimator(eqx.Module):
     """Draws whose `x` and `log_q` have honest values and the estimator's own derivative.
 
     An objective is any function of `log_q` and of `log p(x)`; it inherits the estimator from the draws.
+    Where `log_choice` is not `None`, it must also give that its gradient, as `reverse_kl` does.
     """
 
     @abstractmethod

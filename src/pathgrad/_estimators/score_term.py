@@ -49,6 +49,10 @@ def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) ->
         )
     parameters, static = eqx.partition(flow, eqx.is_inexact_array)
     vector, unravel = ravel_pytree(parameters)
+    if vector.size == 0:
+        raise ValueError("This flow has no parameters, so it has no score term.")
+    if n < 2:
+        raise ValueError(f"A covariance needs at least 2 draws, got {n}.")
     keys = jr.split(key, n)
 
     @jax.jit

@@ -1,6 +1,8 @@
 """The path gradient by two copies of the flow."""
 
-from .._draw import Draw
+import jax.random as jr
+
+from .._draw import Draw, add_solves
 from .._tree import freeze
 from .abstract import AbstractEstimator
 
@@ -14,5 +16,6 @@ class TwoCopyGradient(AbstractEstimator):
 
     def draw(self, flow, *, key, n):
         draw = flow.draw("x", key=key, n=n, chunk=n)
-        log_q = freeze(flow).log_prob(draw.x, key=key, chunk=n, throw=False)
-        return Draw(draw.x, log_q, None, draw.log_choice, draw.solve)
+        # The keys of the draws, so that both directions see the same divergence noise.
+        log_q, solve = freeze(flow)._log_prob(draw.x, jr.split(key, n))
+        return Draw(draw.x, log_q, None, draw.log_choice, add_solves(draw.solve, solve))

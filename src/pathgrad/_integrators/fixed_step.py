@@ -49,6 +49,8 @@ class FixedStep(AbstractIntegrator):
         state, states = lax.scan(step, state, times)
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)])
         info = SolveInfo(jnp.asarray(4 * self.steps, jnp.int32), jnp.all(finite))
+        # A draw that ran off must not pass for one of density zero.
+        state = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), state)
         lengths = jnp.full_like(times, length)
         return state, info, Trajectory(times, lengths, states, self.steps)
 

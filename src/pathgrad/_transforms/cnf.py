@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from .._adjoints import AbstractAdjoint, Backsolve, Discrete
-from .._divergence import AbstractDivergence, Hutchinson, exact_divergence
+from .._divergence import AbstractDivergence, exact_divergence
 from .._draw import Draw, add_solves
 from .._integrators import AbstractIntegrator, Adaptive, FixedStep
 from .._transport import Dynamics, Route, State, transport
-from .._tree import PerDraw, number_of_draws, one_draw, over_draws
+from .._tree import PerDraw, once_or_per_draw, one_draw
 from .abstract import AbstractTransform
 
 
@@ -100,10 +100,7 @@ class CNF(AbstractTransform):
     def _dynamics(self, x, keys, with_density: bool) -> Dynamics:  # noqa: FBT001
         if not with_density:
             return Dynamics(self.field)
-        if number_of_draws(self.field) is None:
-            prepared = self.divergence.prepare(self.field)
-        else:
-            prepared = PerDraw(over_draws(self.divergence.prepare, self.field))
+        prepared = once_or_per_draw(self.divergence.prepare, self.field)
         noise = jax.vmap(lambda key: self.divergence.noise(key, x.shape[1:], x.dtype))(keys)
         return Dynamics(self.field, self.divergence, prepared, PerDraw(noise))
 
@@ -113,7 +110,7 @@ class CNF(AbstractTransform):
 
     @property
     def is_noisy(self):
-        return isinstance(self.divergence, Hutchinson)
+        return self.divergence.is_noisy
 
     def exact(self):
         return self.replace(divergence=self.divergence.exact(self.field))
