@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: demo test test-slow check clean
 
 demo: .venv/.runtime
-	$(BIN)/pathgrad demo
+	$(BIN)/pathgrad demo --overwrite
 
 # Two processes on two cores; tests that share compiled functions stay together (loadgroup).
 test: .venv/.test

@@ -2,14 +2,12 @@
 
     python -m benchmarks.gradient_costs > results/core/gradient_costs.json
 
-The field is a 64-1024-1024-64 perceptron, batch 64, ten Runge-Kutta steps, float32. The counts are exact and the
+The field is a 64-1024-1024-64 perceptron, batch 64, ten Runge-Kutta steps, float32. Counts are exact and the
 same on every run; `tests/test_costs.py` holds the bars they are measured against.
 """
 
 import json
 
-import pathgrad as pg
-from pathgrad._train.rundir import provenance
 from tests.helpers import ADJOINTS, ESTIMATORS
 from tests.test_costs import (
     BATCH,
@@ -20,6 +18,9 @@ from tests.test_costs import (
     temporary_bytes,
     training_gradient,
 )
+
+import pathgrad as pg
+from pathgrad._train.rundir import provenance
 
 
 def main() -> None:

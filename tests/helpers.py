@@ -33,6 +33,7 @@ DIVERGENCES = {
     "closed": pg.ClosedForm(),
     "exact": pg.Exact(),
     "hutchinson": pg.Hutchinson(),
+    "hutchinson-3": pg.Hutchinson(probes=3, noise="gaussian"),
 }
 INTEGRATORS = {
     "rk4": pg.FixedStep(100),
@@ -50,12 +51,23 @@ def every(*registries):
     ]
 
 
+# An adaptive combination takes half a minute to compile. In these, every divergence, solver and adjoint
+# takes its turn; the rest of the product runs in `make test-slow`.
+ADAPTIVE_EVERY_DAY = (
+    ("closed", "dopri5", "backsolve"),
+    ("exact", "dopri5", "discrete"),
+    ("hutchinson", "dopri5", "discrete"),
+    ("closed", "tsit5", "discrete"),
+    ("hutchinson", "tsit5", "backsolve"),
+)
+
+
 def _marks(names):
     marks = [
         pytest.mark.xdist_group("-".join(names))
     ]  # what shares compiled functions stays together
-    # Tsit5 differs from Dopri5 by its tableau alone: one divergence is enough for every day.
-    if "tsit5" in names and "closed" not in names:
+    several = "hutchinson-3" in names and names[1:] != ("rk4", "discrete")
+    if several or ("rk4" not in names and names not in ADAPTIVE_EVERY_DAY):
         marks.append(pytest.mark.slow)
     return marks
 
@@ -106,7 +118,7 @@ class SkewedTarget(eqx.Module):
 
 def bent_field(bend=1.0):
     matrix, shift = jnp.array([[0.3, -0.8], [0.5, -0.4]]), jnp.array([0.7, -0.2])
-    return BentField(matrix, shift, jnp.asarray(bend), curved_field())
+    return BentField(matrix, shift, jnp.asarray(bend), curved_field(depth=1))
 
 
 def trained_base():

@@ -298,3 +298,27 @@ def test_leaves_that_disagree_on_the_number_of_draws_are_refused():
     flow, _ = build("shared-exact-rk4-discrete", p | {"shift": jnp.zeros((3, 2))})
     with pytest.raises(ValueError, match=r"disagree on the number of draws: \[3, 5\]"):
         flow.sample(key=KEY, n=5)
+
+
+def test_what_all_draws_share_is_prepared_once():
+    """A bias of each draw's own must not copy the closed form's matrix for each draw."""
+    field = pg.MLPField(3, 7, 2, key=jr.key(0))
+    bias = pg.PerDraw(jnp.zeros((N, 7)))
+    own_bias = eqx.tree_at(lambda f: f.layers[0].bias, field, bias)
+    own_weight = eqx.tree_at(
+        lambda f: f.layers[1].weight, field, pg.PerDraw(jr.normal(jr.key(1), (N, 7, 7)))
+    )
+    keys = jr.split(jr.key(2), N)
+    for changed, shape in ((own_bias, (7, 7)), (own_weight, (N, 7, 7))):
+        dynamics = pg.CNF(changed)._dynamics(jnp.zeros((N, 3)), keys, True)
+        (prepared,) = jax.tree.leaves(dynamics.prepared)
+        assert prepared.shape == shape
+    flow = pg.Flow(pg.StandardNormal((3,)), [pg.CNF(own_bias, integrator=pg.FixedStep(4))])
+    plain = pg.Flow(pg.StandardNormal((3,)), [pg.CNF(field, integrator=pg.FixedStep(4))])
+    own, reference = (
+        eqx.tree_at(lambda f: f.transforms[0].field.layers[0].bias, f, b)
+        .sample_with_score(key=KEY, n=N)
+        for f, b in ((flow, bias), (plain, jnp.zeros(7)))
+    )  # fmt: skip
+    np.testing.assert_allclose(own.log_q, reference.log_q, rtol=TOLERANCE["algebra"])
+    np.testing.assert_allclose(own.score, reference.score, rtol=1e-10)

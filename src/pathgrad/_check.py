@@ -14,6 +14,7 @@ from ._flow import Flow
 from ._objective import estimate_reverse_kl
 from ._target import Target
 from ._transforms import CNF
+from ._tree import number_of_draws
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def check_gradients(
         flow: Any flow with at least one `CNF`.
         target: An object with `log_prob(x)` for one point.
         key: Source of the draws, the same for both.
-        n: Number of draws.
+        n: Number of draws, made in four batches (of `n` each where the flow has `PerDraw` leaves).
         estimator: Whose gradient is compared.
         max_steps: Room for the recorded steps of adaptive solves.
         tolerance: Relative difference up to which backsolve counts as right.
@@ -82,17 +83,14 @@ def _with_adjoint(flow: Flow, adjoint: AbstractAdjoint) -> Flow:
 
 
 def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, float]:
-    """Return the mean gradient of four quarters of the batch, and the standard error of that mean."""
+    """Return the mean gradient of four batches, and the standard error of that mean."""
+    batch = -(-n // 4) if number_of_draws(flow) is None else n
 
     @eqx.filter_jit
     def gradients(flow, target):
         def one(key):
             grad = eqx.filter_grad(
-                lambda f: (
-                    estimate_reverse_kl(
-                        f, target, key=key, n=max(1, n // 4), estimator=estimator
-                    ).loss
-                )
+                lambda f: estimate_reverse_kl(f, target, key=key, n=batch, estimator=estimator).loss
             )(flow)
             return ravel_pytree(grad)[0]
 

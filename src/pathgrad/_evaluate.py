@@ -36,7 +36,8 @@ class Evaluation:
         log_z: Log normaliser of the target.
         log_z_err: Its standard error.
         khat: Pareto shape of the largest weights; below 0.7 they can be relied on.
-        solver_shift: How far `log_z` moves with twice the solver steps, on the same draws.
+        solver_shift: How far `log_z` moves with twice the solver steps, on the same draws. NaN where the
+            tolerance of an adaptive solver is already at the limit of the precision.
         evaluations: Field evaluations of one draw.
         verdict: The numbers in words.
     """
@@ -89,6 +90,7 @@ def weighted_draws(
         raise ValueError(f"The number of samples must be at least 1, got {n}.")
     flow = flow.exact()
     chunk = min(n, flow._chunk(None))
+    key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
     parts = []
     for i in range(math.ceil(n / chunk)):
         parts.append(jax.tree.map(np.asarray, _weights(flow, target, jr.fold_in(key, i), chunk)))
@@ -144,6 +146,9 @@ def _solver_shift(
     flow: Flow, target: Target, key: Key[Array, ""], log_weight: Float[Array, " batch"]
 ) -> float:
     """Return how far log Z moves when the first draws are solved with twice the steps."""
+    if not flow.transforms or eqx.tree_equal(flow.refined(2), flow) is True:
+        # Nothing to solve; or tolerances already as tight as the precision of the numbers allows.
+        return 0.0 if not flow.transforms else math.nan
     n = min(log_weight.size, _SHIFT_DRAWS)
     # The first draws of the same key; only the solver differs.
     finer = weighted_draws(flow.refined(2), target, key=key, n=n)["log_weight"]
@@ -171,6 +176,10 @@ def _verdict(numbers: dict[str, Any]) -> str:
             "tail of it."
         )
     shift, error = abs(numbers["solver_shift"]), numbers["log_z_err"]
+    if math.isnan(shift):
+        said += (
+            " The ODE solver could not be checked: its tolerance is at the limit of the precision."
+        )
     if shift > 3 * error and shift > 1e-3:
         said += (
             f" The ODE solver is too coarse: log Z moves by {numbers['solver_shift']:+.4f} with twice the "

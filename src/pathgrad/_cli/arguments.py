@@ -1,6 +1,9 @@
 """Reading options: from the command line, over a preset, a configuration file, or the run to resume."""
 
+import contextlib
 import dataclasses
+import io
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +28,9 @@ class Where:
     out: Path | None = None
     """Directory of the run. By default one in runs/, named after experiment, estimator and seed."""
     resume: bool = False
-    """Go on with the run in --out from its last checkpoint, to the same bits as without the break."""
+    """Go on with the run in --out from its last checkpoint, to the same bits as without the break. Its
+    options are those of the run; --steps and --max-seconds may be given anew (a decaying learning rate then
+    follows the new number of steps)."""
     overwrite: bool = False
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
@@ -33,14 +38,29 @@ class Where:
 
 
 def parse(kind: type[T], prog: str, words: list[str], default: Any = None) -> T:
-    """Read options with tyro; bad ones end the program with code 2 and a hint."""
-    return tyro.cli(
-        kind,
-        prog=prog,
-        args=words,
-        default=tyro.MISSING_NONPROP if default is None else default,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-    )
+    """Read options with tyro; bad ones become one line, with its hint."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                args=words,
+                default=tyro.MISSING_NONPROP if default is None else default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UserError(_one_line(said.getvalue(), prog)) from None
+
+
+def _one_line(box: str, prog: str) -> str:
+    """Take tyro's message out of its box."""
+    words = re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split()
+    # The headline of the box, such as "Parsing error", says no more than that something is wrong.
+    text = re.sub(r"^(Parsing error|Invalid choice|Value error|Required options) ", "", " ".join(words))
+    return f"{text} ({prog} --help explains the options.)"
 
 
 def peek(words: list[str], name: str) -> str | None:

@@ -30,7 +30,7 @@ _COLUMNS = (
 class Compare:
     """Put runs side by side: a table, and with --plot a picture of their training.
 
-    ESS, KL and k-hat are those of `pathgrad evaluate` where a run has been evaluated, else of the last
+    ESS and KL are those of `pathgrad evaluate` where a run has been evaluated as it is, else of the last
     block of its training (marked *). Runs that differ by their seed only are also summed up as mean ±
     standard deviation.
     """
@@ -74,15 +74,18 @@ def summarise(path: Path) -> Summary:
     rows = found.read_metrics()
     numbers: dict[str, float | int | None] = dict(rows[-1]) if rows else {}
     evaluation = path / "evaluation.json"
-    evaluated = evaluation.is_file()
-    if evaluated:
+    evaluated = False
+    if evaluation.is_file():
         try:
             report = json.loads(evaluation.read_text())
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{evaluation} cannot be read ({error}); evaluate the run again."
             ) from error
-        numbers |= {name: report.get(name) for name in ("ess", "kl", "khat")}
+        # An evaluation of an earlier step says nothing about a run that has gone on.
+        evaluated = report.get("step") == numbers.get("step")
+        if evaluated:
+            numbers |= {name: report.get(name) for name in ("ess", "kl", "khat")}
     alike = json.dumps(_without_seed(found.config), sort_keys=True)
     return Summary(path.name, alike, training.get("estimator", "?"), numbers, evaluated, rows)
 
@@ -145,4 +148,5 @@ def _mean(group: list[Summary], name: str, form: str) -> str:
     values = [v for s in group if (v := s.numbers.get(name)) is not None]
     if len(values) < 2:
         return "-"
-    return f"{form.format(statistics.mean(values))} ± {form.format(statistics.stdev(values))}"
+    mark = "*" if name in ("ess", "kl") and not all(s.evaluated for s in group) else ""
+    return f"{form.format(statistics.mean(values))} ± {form.format(statistics.stdev(values))}{mark}"

@@ -18,7 +18,9 @@ class Demo:
     """
 
     out: Path = Path("demo")
-    """Directory for both runs and the picture. An earlier demo there is replaced."""
+    """Directory for both runs and the picture."""
+    overwrite: bool = False
+    """Replace an earlier demo there."""
     steps: int = 500
     """Training steps of each."""
     seed: int = 0
@@ -44,7 +46,7 @@ def run(prog: str, words: list[str]) -> int:
             f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True
         )
         options = ToyOptions(target="correlated", training=training)
-        code = train("toy", options, Where(paths[estimator], overwrite=True))
+        code = train("toy", options, Where(paths[estimator], overwrite=given.overwrite))
         if code:
             return code
         if estimator == "path":

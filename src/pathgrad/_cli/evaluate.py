@@ -44,17 +44,16 @@ def run(prog: str, words: list[str]) -> int:
 def evaluate_run(path: Path, samples: int, seed: int) -> dict[str, Any]:
     """Evaluate a run, write evaluation.json and evaluation.png into it, and return what was found."""
     import jax
-    import jax.random as jr
 
     import pathgrad as pg
     from pathgrad import _plots
-    from pathgrad.experiments.problem import keys
+    from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
     trained = load_run(path)
     problem, flow = trained.problem, trained.state.flow
-    key = jr.fold_in(keys(trained.options.training.seed)[2], seed)
+    key = evaluation_key(trained.options.training.seed, seed)
     with _counting(samples) as tell:
         draws = pg.weighted_draws(flow, problem.target, key=key, n=samples, tell=tell)
         found = pg.evaluate(

@@ -46,17 +46,16 @@ def run(prog: str, words: list[str]) -> int:
         raise UserError(f"There is no directory {given.out.absolute().parent} to write into.")
     import io
 
-    import jax.random as jr
     import numpy as np
 
     import pathgrad as pg
     from pathgrad._train.files import write_atomically
-    from pathgrad.experiments.problem import keys
+    from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
     trained = load_run(given.run)
-    key = jr.fold_in(keys(trained.options.training.seed)[2], given.seed)
+    key = evaluation_key(trained.options.training.seed, given.seed)
     draws = pg.weighted_draws(trained.state.flow, trained.problem.target, key=key, n=given.n)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, x=draws["x"], log_q=draws["log_q"], log_weight=draws["log_weight"])

@@ -32,6 +32,7 @@ def train(experiment: str, options: Any, where: Where) -> int:
     with run.locked():
         if where.resume:
             state, seconds = load_state(run, state)
+            run.write_config(run.config | registry.write_options(experiment, options))
         return _train(run, problem, options.training, state, seconds, where.checkpoint_seconds)
 
 
@@ -81,12 +82,12 @@ def _train(
     _save(run, state, trainer)
     if stopped():
         print(
-            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with the same command and "
-            f"`--out {run.path} --resume`.",
+            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with: pathgrad "
+            f"{registry.COMMANDS[run.config['experiment']]} --out {run.path} --resume",
             file=sys.stderr,
         )
         return 130
-    _summarise(run, row, state, trainer, time.monotonic() - began)
+    _summarise(run, row, options.steps, state, trainer, time.monotonic() - began)
     return 0
 
 
@@ -114,10 +115,17 @@ def _stop_signals() -> Iterator[Any]:
             signal.signal(number, handler)
 
 
-def _summarise(run: RunDir, row: Any, state: Any, trainer: pg.Trainer, wall: float) -> None:
+def _summarise(
+    run: RunDir, row: Any, wanted: int, state: Any, trainer: pg.Trainer, wall: float
+) -> None:
     steps = int(state.step)
+    if row is None and steps >= wanted:
+        print(
+            f"{run.path} has all its {steps} steps already; nothing to do. (--steps prolongs it.)"
+        )
+        return
     if row is None:
-        print(f"{run.path} has all its {steps} steps already; nothing to do.")
+        print(f"{run.path} has used up its --max-seconds at step {steps}; give it more to go on.")
         return
     rate = trainer.seconds / steps * 1e3
     print(

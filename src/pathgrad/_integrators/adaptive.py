@@ -44,7 +44,7 @@ class Adaptive(AbstractIntegrator):
     def __check_init__(self):
         if self.solver not in _SOLVERS:
             raise ValueError(f"`solver` must be one of {sorted(_SOLVERS)}, got {self.solver!r}.")
-        if self.rtol < 0 or self.atol < 0 or self.rtol + self.atol == 0:
+        if not (self.rtol >= 0 and self.atol >= 0 and 0 < self.rtol + self.atol < float("inf")):
             raise ValueError(f"Tolerances must be positive, got {self.rtol=} and {self.atol=}.")
         if self.max_steps < 1:
             raise ValueError(f"`max_steps` must be at least 1, got {self.max_steps}.")
@@ -81,6 +81,14 @@ class Adaptive(AbstractIntegrator):
 
     def _solve(self, motion, state, args, t0, t1, norm, saveat, max_steps):
         dtype = time_dtype(state)
+        controller = diffrax.PIDController(
+            self.rtol,
+            self.atol,
+            norm=norm,
+            # Where the field is NaN every step is rejected, and would be until `max_steps`.
+            dtmin=jnp.finfo(dtype).eps * abs(t1 - t0),
+            force_dtmin=False,
+        )
         return diffrax.diffeqsolve(
             diffrax.ODETerm(motion),
             _SOLVERS[self.solver](),
@@ -91,7 +99,7 @@ class Adaptive(AbstractIntegrator):
             y0=state,
             args=args,
             saveat=saveat,
-            stepsize_controller=diffrax.PIDController(self.rtol, self.atol, norm=norm),
+            stepsize_controller=controller,
             # The gradient rules are ours (`_transport.py`): Diffrax only runs its loop.
             adjoint=diffrax.ForwardMode(),
             max_steps=max_steps,

@@ -30,8 +30,8 @@ def clip_by_measured_norm(
         decay: Memory of the running mean, per step.
         warmup: Steps before anything is clipped.
     """
-    if factor <= 0 or not 0 < decay < 1:
-        raise ValueError(f"Need factor > 0 and 0 < decay < 1, got {factor=} and {decay=}.")
+    if not factor > 1 or not 0 < decay < 1:  # at one and below, the threshold could only fall
+        raise ValueError(f"Need factor > 1 and 0 < decay < 1, got {factor=} and {decay=}.")
 
     def init(params):
         del params

@@ -30,6 +30,8 @@ _CAUSES = {
     one.DENSITY_NOT_FINITE: "the flow's own log density was not finite (the learning rate may be too high)",
     one.GRADIENT_NOT_FINITE: "the gradient was not finite (does the target have a gradient everywhere? "
     "`jnp.where` around an undefined branch still differentiates it)",
+    one.UPDATE_NOT_FINITE: "the optimiser made a finite gradient into an update that is not (check its "
+    "learning rate)",
 }
 
 
@@ -136,8 +138,8 @@ class Trainer:
             state, infos = jax.block_until_ready(run(self.key, state, self.settings, length))
             self.seconds += time.perf_counter() - began
             infos = jax.tree.map(np.asarray, infos)
-            _stop_if_diverged(state, infos, done, self.settings.max_failures)
             yield state, _row(state, infos, self.seconds)
+            _stop_if_diverged(state, infos, done, self.settings.max_failures)
 
     def _block(self, state: TrainState, length: int):
         if length not in self._compiled:
@@ -226,7 +228,7 @@ def fit(
     if state is None:
         state = one.init(flow, target, settings.optimizer, train_target=train_target)
     history: list[Row] = []
-    with report(steps, visible=progress) as tell:
+    with report(steps, visible=progress, max_seconds=max_seconds) as tell:
         for state, row in trainer.blocks(state, steps, max_seconds):
             history.append(row)
             tell(row)

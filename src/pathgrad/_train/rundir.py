@@ -79,6 +79,11 @@ class RunDir:
                 write_atomically(run.path / "config.toml", [text.encode()])
         return run
 
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Replace the configuration, for a run that goes on under changed options."""
+        with self._reporting("write to"):
+            write_atomically(self.path / "config.toml", [dump_toml(config).encode()])
+
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDir":
         """Open a run directory; a `RunError` says so if there is none or it cannot be read."""
@@ -203,6 +208,11 @@ class RunDir:
             raise RunError(
                 f"{self.path} is not empty and is not a run directory (it has no config.toml), so "
                 "nothing is written there. Choose another --out."
+            )
+        if held and overwrite and "experiment" not in self.config:
+            raise RunError(
+                f"{self.path / 'config.toml'} is not one of pathgrad's, so nothing is replaced there. Choose "
+                "another --out."
             )
         if held and not overwrite:
             raise RunError(

@@ -16,6 +16,7 @@ from ..metrics import gradient_norm
 
 # What made a step useless; several can be true at once.
 SOLVE_FAILED, TARGET_NOT_FINITE, DENSITY_NOT_FINITE, GRADIENT_NOT_FINITE = 1, 2, 4, 8
+UPDATE_NOT_FINITE = 16
 
 
 class TrainState(eqx.Module):
@@ -111,9 +112,9 @@ def step(
 
     (loss, estimate), gradient = jax.value_and_grad(loss_of, has_aux=True)(parameters)
     norm = gradient_norm(gradient)
-    cause = _cause(estimate, norm)
-    good = cause == 0
     updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, parameters)
+    cause = _cause(estimate, norm, gradient_norm(updates))
+    good = cause == 0
     moved = eqx.apply_updates(parameters, updates)
     parameters, optimizer_state = _choose(
         good, (moved, optimizer_state), (parameters, state.optimizer_state)
@@ -126,7 +127,7 @@ def step(
     return state, StepInfo(loss, estimate.log_weight, norm, evaluations, cause, in_row)
 
 
-def _cause(estimate, norm: Array) -> Int[Array, ""]:
+def _cause(estimate, norm: Array, update_norm: Array) -> Int[Array, ""]:
     solved: Bool[Array, ""] | bool = True if estimate.solve is None else estimate.solve.succeeded
     density_finite = jnp.all(jnp.isfinite(estimate.log_weight)) | ~estimate.log_prob_finite
     checks = (
@@ -134,6 +135,7 @@ def _cause(estimate, norm: Array) -> Int[Array, ""]:
         (estimate.log_prob_finite, TARGET_NOT_FINITE),
         (density_finite, DENSITY_NOT_FINITE),
         (jnp.isfinite(norm), GRADIENT_NOT_FINITE),
+        (jnp.isfinite(update_norm) | ~jnp.isfinite(norm), UPDATE_NOT_FINITE),
     )
     return sum(
         (jnp.where(fine, 0, code) for fine, code in checks), start=jnp.zeros((), jnp.int32)

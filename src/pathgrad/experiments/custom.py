@@ -51,14 +51,20 @@ def _load_file(name: str) -> Any:
     path = Path(name).expanduser()
     if not path.is_file():
         raise UserError(f"There is no file {name} (looked in {Path.cwd()}).")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Not under its own name, which may be that of an installed package.
+    spec = importlib.util.spec_from_file_location(f"_pathgrad_density_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # As `python file.py` would: its classes can find their module, and it the files beside it.
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.absolute().parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UserError(f"Importing {name} failed: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
     return module
 
 

@@ -9,6 +9,7 @@ import jax.random as jr
 import optax
 
 import pathgrad as pg
+from pathgrad._errors import UserError
 
 from .options import FlowOptions, TrainOptions
 
@@ -34,11 +35,27 @@ class Problem:
 
 def keys(seed: int):
     """Return the keys of a run: for the initial flow, for training, and for what comes after."""
-    return jr.split(jr.key(seed), 3)
+    return jr.split(jr.key(_checked(seed)), 3)
+
+
+def evaluation_key(training_seed: int, seed: int):
+    """Return a key for draws of a trained flow, unlike any that it was trained with."""
+    return jr.fold_in(keys(training_seed)[2], _checked(seed))
+
+
+def _checked(seed: int) -> int:
+    if not 0 <= seed < 2**32:
+        raise UserError(f"--seed must be from 0 to {2**32 - 1}, got {seed}.")
+    return seed
 
 
 def make_flow(options: FlowOptions, shape: tuple[int, ...], key: Any) -> pg.Flow:
     """Build the flow the options describe."""
+    if options.divergence == "closed" and options.depth > 2:
+        raise ValueError(
+            f"--divergence closed needs --depth 1 or 2, got {options.depth}; for a deeper field use "
+            "--divergence exact or hutchinson."
+        )
     bases = {
         "standard": pg.StandardNormal,
         "diagonal": pg.DiagonalNormal.standard,
@@ -62,13 +79,17 @@ def make_flow(options: FlowOptions, shape: tuple[int, ...], key: Any) -> pg.Flow
 
 def make_settings(options: TrainOptions) -> pg.Settings:
     """Build what the trainer needs to know."""
-    if options.learning_rate <= 0:
-        raise ValueError(f"--learning-rate must be positive, got {options.learning_rate}.")
     for name in ("steps", "batch", "block"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}.")
-    if options.clip < 0:
-        raise ValueError(f"--clip must not be negative, got {options.clip}.")
+    for name, value in (
+        ("learning-rate", options.learning_rate),
+        ("max-seconds", 1.0 if options.max_seconds is None else options.max_seconds),
+    ):
+        if not 0 < value < math.inf:
+            raise ValueError(f"--{name} must be a positive number, got {value}.")
+    if options.clip != 0 and not 1 < options.clip < math.inf:
+        raise ValueError(f"--clip must be 0 or greater than 1, got {options.clip}.")
     rate: Any = options.learning_rate
     if options.decay == "cosine":
         rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)

@@ -15,14 +15,21 @@ EXPERIMENTS: dict[str, tuple[ModuleType, type]] = {
 }
 
 
+# How each is trained from the command line.
+COMMANDS = {"toy": "train toy", "fit": "fit"}
+
+
 def read_options(config: dict[str, Any], where: str) -> tuple[str, Any]:
     """Return the experiment's name and options from the contents of a `config.toml`."""
     name = config.get("experiment")
-    if name not in EXPERIMENTS:
+    if not isinstance(name, str) or name not in EXPERIMENTS:
         raise UserError(
             f"{where} names the experiment {name!r}; this version knows {', '.join(EXPERIMENTS)}."
         )
-    return name, from_mapping(EXPERIMENTS[name][1], config.get("options", {}), where)
+    options = config.get("options", {})
+    if not isinstance(options, dict):
+        raise UserError(f"{where}: `options` must be a table, got {options!r}.")
+    return name, from_mapping(EXPERIMENTS[name][1], options, where)
 
 
 def write_options(name: str, options: Any) -> dict[str, Any]:
