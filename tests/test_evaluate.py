@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import pathgrad as pg
 import pytest
+
+import pathgrad as pg
 
 from .helpers import bent_flow, straight_density
 

@@ -20,7 +20,12 @@ from pathgrad._train.rundir import RunDir, RunError, package_version, provenance
 from pathgrad._train.toml import dump_toml
 
 SOURCES = Path(rundir.__file__).parents[2]
-CONFIG = {"seed": 3, "estimator": "path", "target": {"size": [12, 12], "kappa": 0.3}}
+CONFIG = {
+    "experiment": "toy",
+    "seed": 3,
+    "estimator": "path",
+    "target": {"size": [12, 12], "kappa": 0.3},
+}
 
 NASTY = {
     "empty": {},
@@ -79,7 +84,7 @@ def test_toml_writes_kin_as_what_toml_has():
 
 def test_toml_is_pleasant_to_read():
     assert dump_toml(CONFIG) == (
-        'seed = 3\nestimator = "path"\n\n[target]\nsize = [12, 12]\nkappa = 0.3\n'
+        'experiment = "toy"\nseed = 3\nestimator = "path"\n\n[target]\nsize = [12, 12]\nkappa = 0.3\n'
     )
 
 
