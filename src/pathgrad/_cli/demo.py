@@ -4,7 +4,7 @@ import dataclasses
 import time
 from pathlib import Path
 
-from pathgrad.experiments.options import TrainOptions
+from pathgrad.experiments.options import FlowOptions, TrainOptions
 from pathgrad.experiments.toy import ToyOptions
 
 from .arguments import Where, parse
@@ -45,7 +45,8 @@ def run(prog: str, words: list[str]) -> int:
         print(
             f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True
         )
-        options = ToyOptions(target="correlated", training=training)
+        flow = FlowOptions(solver_steps=8)
+        options = ToyOptions(target="correlated", flow=flow, training=training)
         code = train("toy", options, Where(paths[estimator], overwrite=given.overwrite))
         if code:
             return code
