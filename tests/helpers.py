@@ -83,14 +83,6 @@ class BentField(pg.AbstractTractableField):
     bend: jnp.ndarray
     curved: pg.MLPField
 
-    @property
-    def is_tractable(self):
-        return True
-
-    @property
-    def why_not_tractable(self):
-        return ""
-
     def __call__(self, t, x):
         return self.matrix @ x + self.shift + self.bend * self.curved(t, x)
 

@@ -38,14 +38,6 @@ class AffineField(pg.AbstractTractableField):
     matrix: Any
     shift: Any
 
-    @property
-    def is_tractable(self):
-        return True
-
-    @property
-    def why_not_tractable(self):
-        return ""
-
     def __call__(self, t, x):
         return self.matrix @ x + self.shift
 

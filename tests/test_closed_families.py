@@ -211,14 +211,6 @@ class WavyField(pg.AbstractTractableField):
     shift: jnp.ndarray
     wave: jnp.ndarray
 
-    @property
-    def is_tractable(self):
-        return True
-
-    @property
-    def why_not_tractable(self):
-        return ""
-
     def __call__(self, t, x):
         return self.matrix @ x + self.shift + self.wave * jnp.sin(x + t)
 

@@ -34,9 +34,6 @@ class Affine(pg.AbstractTractableField):
     shift: jax.Array
     bend: jax.Array
 
-    is_tractable = True
-    why_not_tractable = ""
-
     def __call__(self, t, x):
         return self.matrix @ x + self.shift + self.bend * jnp.sin(t + 2 * x + x[::-1])
 

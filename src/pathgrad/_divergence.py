@@ -45,7 +45,7 @@ class AbstractDivergence(eqx.Module):
 
 def exact_divergence(field: Any) -> "AbstractDivergence":
     """Return the cheapest divergence without noise that the field offers."""
-    tractable = isinstance(field, AbstractTractableField) and field.is_tractable
+    tractable = isinstance(field, AbstractTractableField) and field.why_not_tractable is None
     return ClosedForm() if tractable else Exact()
 
 
@@ -143,7 +143,7 @@ class ClosedForm(AbstractDivergence):
                 f"`ClosedForm` needs a field that knows its divergence (an `AbstractTractableField`); "
                 f"got {type(field).__name__}. Use `Exact()` or `Hutchinson()`."
             )
-        if not field.is_tractable:
+        if field.why_not_tractable is not None:
             raise ValueError(
                 f"This {type(field).__name__} has no closed-form divergence: {field.why_not_tractable} "
                 "Use `Exact()` or `Hutchinson()`."

@@ -1,7 +1,7 @@
 """What a flow hands from one transform to the next."""
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Float, Int
 
 
 class SolveInfo(eqx.Module):
@@ -50,7 +50,3 @@ def add_solves(first: SolveInfo | None, second: SolveInfo | None) -> SolveInfo |
 def merge_chunks(stacked: SolveInfo) -> SolveInfo:
     """Account for solves of several chunks of one batch: the dearest chunk, and success of all."""
     return SolveInfo(stacked.evaluations.max(), stacked.succeeded.all())
-
-
-def solve_failed(solve: SolveInfo | None) -> Bool[Scalar, ""] | bool:
-    return False if solve is None else ~solve.succeeded

@@ -59,7 +59,9 @@ def _one_line(box: str, prog: str) -> str:
     """Take tyro's message out of its box."""
     words = re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split()
     # The headline of the box, such as "Parsing error", says no more than that something is wrong.
-    text = re.sub(r"^(Parsing error|Invalid choice|Value error|Required options) ", "", " ".join(words))
+    text = re.sub(
+        r"^(Parsing error|Invalid choice|Value error|Required options) ", "", " ".join(words)
+    )
     return f"{text} ({prog} --help explains the options.)"
 
 

@@ -13,14 +13,12 @@ class AbstractTractableField(eqx.Module):
     """
 
     @property
-    @abstractmethod
-    def is_tractable(self) -> bool:
-        """Whether this instance has the closed form."""
+    def why_not_tractable(self) -> str | None:
+        """Why this instance has no closed form after all; `None` if it has.
 
-    @property
-    @abstractmethod
-    def why_not_tractable(self) -> str:
-        """One sentence for the error message where it has not."""
+        Not abstract, unlike the rest of our interfaces: hardly any field has a reason to override it.
+        """
+        return None
 
     @abstractmethod
     def __call__(self, t: Float[Array, ""], x: Float[Array, "*event"]) -> Float[Array, "*event"]:

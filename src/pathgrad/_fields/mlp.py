@@ -87,12 +87,11 @@ class MLPField(AbstractTractableField):
         self.activation = activation
 
     @property
-    def is_tractable(self) -> bool:
-        return len(self.layers) in (2, 3)
-
-    @property
-    def why_not_tractable(self) -> str:
-        return f"it has {len(self.layers) - 1} hidden layers, and only one or two are tractable."
+    def why_not_tractable(self) -> str | None:
+        hidden = len(self.layers) - 1
+        if hidden <= 2:
+            return None
+        return f"it has {hidden} hidden layers, and only one or two are tractable."
 
     def __call__(self, t, x):
         h = x.ravel()
