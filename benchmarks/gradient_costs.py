@@ -48,7 +48,8 @@ def main() -> None:
     }
     sizes = {"dim": DIM, "width": WIDTH, "batch": BATCH, "solver_steps": 10}
     result = {"sizes": sizes, "rows": rows, "backsolve_bytes_by_steps": memory}
-    print(json.dumps(result | {"provenance": provenance()}, indent=2))
+    made = provenance() | {"command": "python -m benchmarks.gradient_costs"}
+    print(json.dumps(result | {"provenance": made}, indent=2))
 
 
 if __name__ == "__main__":

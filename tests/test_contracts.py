@@ -92,7 +92,7 @@ def draw_and_derivatives(divergence, integrator, adjoint, bend=1.0):
     return run(bent_flow(divergence, integrator, adjoint, bend))
 
 
-def close(a, b, kind):
+def assert_close(a, b, kind):
     a, b = np.asarray(a), np.asarray(b)
     scale = np.abs(b).max()
     assert np.abs(a - b).max() <= TOLERANCE[kind] * max(scale, 1.0)
@@ -105,19 +105,19 @@ def test_affine_flow_is_the_matrix_exponential(divergence, integrator, adjoint):
     z = pg.Flow(trained_base()).sample(key=jr.key(1), n=N)
     matrix, shift = affine_solution(bent_field(), T0, T1)
     exact = straight_density()
-    close(draw.x, z @ matrix.T + shift, "solve")
+    assert_close(draw.x, z @ matrix.T + shift, "solve")
     # The score of an affine flow is free of Hutchinson noise; log q is not.
-    close(draw.score, jax.vmap(jax.grad(exact.log_prob))(draw.x), "solve")
+    assert_close(draw.score, jax.vmap(jax.grad(exact.log_prob))(draw.x), "solve")
     if not flow.is_noisy:
-        close(draw.log_q, jax.vmap(exact.log_prob)(draw.x), "solve")
-        close(log_q, jax.vmap(exact.log_prob)(draw.x), "two solves")
+        assert_close(draw.log_q, jax.vmap(exact.log_prob)(draw.x), "solve")
+        assert_close(log_q, jax.vmap(exact.log_prob)(draw.x), "two solves")
 
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
 def test_score_is_the_gradient_of_the_flows_own_density(divergence, integrator, adjoint):
     draw, log_q, _, in_x = draw_and_derivatives(divergence, integrator, adjoint)
-    close(draw.log_q, log_q, "two solves")
-    close(draw.score, in_x, "two solves")
+    assert_close(draw.log_q, log_q, "two solves")
+    assert_close(draw.score, in_x, "two solves")
 
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
@@ -125,7 +125,7 @@ def test_path_gradient_is_the_two_copy_gradient(divergence, integrator, adjoint)
     _, path, _ = evidence("path", divergence, integrator, adjoint)
     _, two_copy, _ = evidence("two-copy", divergence, integrator, adjoint)
     assert np.linalg.norm(path) > 0.1
-    close(path, two_copy, "two solves")
+    assert_close(path, two_copy, "two solves")
 
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
@@ -134,7 +134,7 @@ def test_total_less_path_is_the_score_term(divergence, integrator, adjoint):
     _, total, _ = evidence("total", divergence, integrator, adjoint)
     _, _, explicit, _ = draw_and_derivatives(divergence, integrator, adjoint)
     assert np.linalg.norm(explicit) > 0.1
-    close(total - path, explicit, "two solves")
+    assert_close(total - path, explicit, "two solves")
 
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
@@ -149,7 +149,7 @@ def test_values_and_target_gradients_do_not_depend_on_the_estimator(
     assert np.linalg.norm(all_parts["path"][2]) > 0.1
     for estimator in ("total", "two-copy"):
         for mine, reference in zip(all_parts[estimator], all_parts["path"], strict=True):
-            close(mine, reference, "two solves")
+            assert_close(mine, reference, "two solves")
 
 
 @pytest.mark.parametrize(("divergence", "integrator", "adjoint"), SOLVES)
