@@ -17,6 +17,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train toy": Command("train", "fit a flow to a small target with known answers"),
+    "train phi4": Command("train_phi4", "fit a flow to lattice phi^4 theory, as in the paper"),
     "fit": Command("fit", "fit a flow to your own JAX log density"),
     "evaluate": Command(
         "evaluate", "ESS, KL, log Z and k-hat of a run, with a verdict and a picture"

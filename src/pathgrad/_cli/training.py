@@ -19,12 +19,16 @@ from pathgrad.experiments.problem import Problem, keys
 from .arguments import Where
 
 
-def train(experiment: str, options: Any, where: Where) -> int:
-    """Train from the beginning or, with `where.resume`, from the last checkpoint. Return the exit code."""
+def train(experiment: str, options: Any, where: Where, begin: Any = None) -> int:
+    """Train from the beginning or, with `where.resume`, from the last checkpoint. Return the exit code.
+
+    `begin(flow)` returns the flow to start from, given the one that the options describe.
+    """
     out = where.out or Path("runs") / options.name
     problem = registry.build(experiment, options)
     config = registry.write_options(experiment, options) | {"provenance": provenance()}
-    state = pg.init(problem.flow, problem.target, problem.settings.optimizer)
+    flow = problem.flow if begin is None or where.resume else begin(problem.flow)
+    state = pg.init(flow, problem.target, problem.settings.optimizer)
     seconds = 0.0
     run = (
         RunDir.open(out) if where.resume else RunDir.create(out, config, overwrite=where.overwrite)

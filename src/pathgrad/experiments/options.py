@@ -48,6 +48,10 @@ class TrainOptions:
     """Draws per step."""
     learning_rate: float = 5e-3
     """Of Adam, at the start."""
+    beta1: float = 0.9
+    """Adam's memory of the gradient."""
+    beta2: float = 0.999
+    """Adam's memory of its square."""
     decay: Literal["cosine", "none"] = "cosine"
     """Let the learning rate fall to a hundredth over the steps, or keep it."""
     clip: float = 0.0

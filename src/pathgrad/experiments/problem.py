@@ -22,15 +22,19 @@ class Problem:
         flow: Untrained.
         target: An object with `log_prob(x)` for one point.
         settings: For the trainer.
-        log_z: The exact log normaliser, where known.
+        log_z: The log normaliser, where known.
+        log_z_err: Its standard error; zero where it is exact.
         sample_target: Exact draws of the target, one per key, where there are any.
+        evaluation_refine: Times the solver steps of training that evaluation should take by default.
     """
 
     flow: pg.Flow
     target: Any
     settings: pg.Settings
     log_z: float | None = None
+    log_z_err: float = 0.0
     sample_target: Callable[[Any], Any] | None = None
+    evaluation_refine: int = 1
 
 
 def keys(seed: int):
@@ -88,12 +92,15 @@ def make_settings(options: TrainOptions) -> pg.Settings:
     ):
         if not 0 < value < math.inf:
             raise ValueError(f"--{name} must be a positive number, got {value}.")
+    for name, value in (("beta1", options.beta1), ("beta2", options.beta2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"--{name} must be at least 0 and below 1, got {value}.")
     if options.clip != 0 and not 1 < options.clip < math.inf:
         raise ValueError(f"--clip must be 0 or greater than 1, got {options.clip}.")
     rate: Any = options.learning_rate
     if options.decay == "cosine":
         rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
-    optimizer = optax.adam(rate)
+    optimizer = optax.adam(rate, options.beta1, options.beta2)
     if options.clip:
         optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
     estimators = {

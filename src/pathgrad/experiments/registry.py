@@ -8,15 +8,17 @@ from pathgrad._errors import UserError
 
 from . import custom, toy
 from .options import from_mapping
+from .phi4 import options as phi4
 
 EXPERIMENTS: dict[str, tuple[ModuleType, type]] = {
     "toy": (toy, toy.ToyOptions),
+    "phi4": (phi4, phi4.Phi4Options),
     "fit": (custom, custom.CustomOptions),
 }
 
 
 # How each is trained from the command line.
-COMMANDS = {"toy": "train toy", "fit": "fit"}
+COMMANDS = {"toy": "train toy", "phi4": "train phi4", "fit": "fit"}
 
 
 def read_options(config: dict[str, Any], where: str) -> tuple[str, Any]:

@@ -47,5 +47,5 @@ def build(options: ToyOptions) -> Any:
         target,
         make_settings(options.training),
         float(target.log_z),
-        target.sample,
+        sample_target=target.sample,
     )

@@ -1,0 +1,133 @@
+"""A velocity field with all the symmetries of the lattice, and its divergence in closed form."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+import pathgrad as pg
+
+from .lattice import orbits, spectrum_of_orbits, transform
+from .sincos import channels, weighted_sum
+
+
+class LatticeField(pg.AbstractTractableField):
+    r"""One layer, as wide as the lattice, after Gerdes et al. (2022) and de Haan et al. (2021).
+
+    $$v_x(\phi, t) = \sum_c \sum_y K_c(t, x - y)\, h_c(\phi_y), \qquad
+      h_c(\phi) = \frac1F \Big(\sum_f B_{cf} \sin(\omega_f \phi) + B_{cF}\, \phi\Big),$$
+
+    $$K_c(t, \Delta) = \sum_d w_{[\Delta] c d}\, s_d(t), \qquad s(t) = \frac1D A\, \tau(t),$$
+
+    where $[\Delta]$ is the orbit of a displacement under reflections and rotations, and $\tau$ has sines and cosines
+    of $2\pi k t$ and a constant. So $v$ commutes with translations, the eight point operations and $\phi \to -\phi$, and
+
+    $$\nabla\cdot v = \sum_x \sum_c K_c(t, 0)\, h_c'(\phi_x).$$
+
+    The convolutions cost $O(V^{3/2})$ through `transform`.
+
+    Attributes:
+        size: Sites along an axis.
+        omega: Frequencies of the site features.
+        time_bond: $A$.
+        feature_bond: $B$; its last column belongs to the linear feature.
+        kernel: $w$. Zero at the start: the flow begins as the identity, and only $w$ moves in the first step.
+    """
+
+    size: int = eqx.field(static=True)
+    omega: Float[Array, " sine"]
+    time_bond: Float[Array, "bond time"]
+    feature_bond: Float[Array, "channel feature"]
+    kernel: Float[Array, "orbit channel bond"]
+
+    @classmethod
+    def zero(
+        cls,
+        size: int,
+        *,
+        time_kernels: int,
+        time_bond: int,
+        features: int,
+        channels: int,
+        key: Key[Array, ""],
+    ) -> "LatticeField":
+        """Begin with a velocity of zero.
+
+        Args:
+            size: Sites along an axis.
+            time_kernels: Length of $\\tau$, odd: pairs of sine and cosine, and the constant.
+            time_bond: How many mixtures of them there are.
+            features: Functions of the field at a site: sines, and the field itself.
+            channels: How many mixtures of them there are.
+            key: Source of the initial bonds and frequencies.
+        """
+        if time_kernels < 1 or time_kernels % 2 == 0:
+            raise ValueError(
+                f"--time-kernels must be odd (sines, cosines, a constant), got {time_kernels}."
+            )
+        for name, value, least in (
+            ("size", size, 2),
+            ("time-bond", time_bond, 1),
+            ("features", features, 2),
+            ("channels", channels, 1),
+        ):
+            if value < least:
+                raise ValueError(f"--{name} must be at least {least}, got {value}.")
+        omega_key, time_key, feature_key = jr.split(key, 3)
+        orthogonal = jax.nn.initializers.orthogonal()
+        return cls(
+            size,
+            jr.uniform(omega_key, (features - 1,), maxval=5.0),
+            orthogonal(time_key, (time_bond, time_kernels)),
+            orthogonal(feature_key, (channels, features)),
+            jnp.zeros((orbits(size)[1], channels, time_bond)),
+        )
+
+    @property
+    def fastest_frequency(self) -> int:
+        """Periods of the fastest time kernel in unit time; the solver's steps must resolve it."""
+        return (self.time_bond.shape[1] - 1) // 2
+
+    def _strengths(self, t: Float[Array, ""]) -> Float[Array, " bond"]:
+        phase = 2 * math.pi * jnp.arange(1, self.fastest_frequency + 1, dtype=t.dtype) * t
+        tau = jnp.concatenate([jnp.sin(phase), jnp.cos(phase), jnp.ones(1, t.dtype)])
+        return self.time_bond @ tau / self.time_bond.shape[1]
+
+    def _channel_functions(self):
+        """Frequencies, sine and linear coefficients of the channel functions."""
+        bond = self.feature_bond / self.feature_bond.shape[1]
+        return self.omega, bond[:, :-1], bond[:, -1]
+
+    def _convolve(self, on_orbits: Float[Array, "orbit channel"], h: Float[Array, "channel x y"]):
+        """Convolve each channel with its kernel, given by its spectrum, and add them up."""
+        index, _ = orbits(self.size)
+        return transform(weighted_sum(on_orbits.T[:, index], transform(h)))
+
+    def __call__(self, t, x):
+        taps = self.kernel @ self._strengths(t)
+        spectrum = jnp.asarray(spectrum_of_orbits(self.size), x.dtype) @ taps
+        return self._convolve(spectrum, channels(0, x, *self._channel_functions()))
+
+    def prepare(self):
+        matrix = spectrum_of_orbits(self.size).astype(self.kernel.dtype)
+        return jnp.einsum("ko,ocd->kcd", matrix, self.kernel)
+
+    def velocity_and_divergence(self, t, x, prepared):
+        strengths = self._strengths(t)
+        omega, bond, slope = self._channel_functions()
+        velocity = self._convolve(prepared @ strengths, channels(0, x, omega, bond, slope))
+        origin = self.kernel[0] @ strengths  # K_c(t, 0)
+        # The origin's taps are the same at all sites: mix the channels first, differentiate one function.
+        mixed = channels(1, x, omega, (origin @ bond)[None], (origin @ slope)[None])
+        return velocity, jnp.sum(mixed)
+
+
+def number_of_parameters(field: LatticeField) -> int:
+    """Count the trained numbers."""
+    return sum(
+        int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(eqx.filter(field, eqx.is_array))
+    )

@@ -1,0 +1,67 @@
+r"""The square periodic lattice: its point symmetries, its momenta, and a real Fourier transform."""
+
+import functools
+
+import numpy as np
+from jaxtyping import Array, Float
+
+
+_DENSE = 8
+
+
+@functools.cache
+def orbits(size: int) -> tuple[np.ndarray, int]:
+    """Number the displacements by what the reflections and rotations of the square cannot tell apart.
+
+    Returns the number of each displacement's orbit, with the origin's being 0, and how many there are.
+    """
+    folded = np.minimum(np.arange(size), size - np.arange(size))
+    low = np.minimum(folded[:, None], folded[None, :])
+    high = np.maximum(folded[:, None], folded[None, :])
+    # The unordered pairs low <= high, in the order (0, 0), (0, 1), (1, 1), (0, 2), ...
+    return high * (high + 1) // 2 + low, (size // 2 + 1) * (size // 2 + 2) // 2
+
+
+@functools.cache
+def _cas(size: int) -> np.ndarray:
+    angle = 2 * np.pi * np.outer(np.arange(size), np.arange(size)) / size
+    return (np.cos(angle) + np.sin(angle)) / np.sqrt(size)
+
+
+def transform(x: Float[Array, "*channel size size"]) -> Float[Array, "*channel size size"]:
+    r"""Apply the separable Hartley transform and transpose; its own inverse.
+
+    A convolution with a kernel that is even along each axis becomes a product in this basis, as in the Fourier
+    basis, but with real numbers and two small matrix products. The transposed result saves a copy; a
+    kernel that is also symmetric under exchange of the axes has a symmetric spectrum and does not notice.
+    """
+    size = x.shape[-1]
+    matrix = _cas(size).astype(x.dtype)
+    if size <= _DENSE:
+        flat = x.reshape(*x.shape[:-2], size * size)
+        return (flat @ np.kron(matrix, matrix)).reshape(x.shape)
+    return (x @ matrix).swapaxes(-1, -2) @ matrix
+
+
+@functools.cache
+def spectrum_of_orbits(size: int) -> np.ndarray:
+    r"""Return the matrix from a symmetric kernel's value on each orbit to its spectrum on each orbit.
+
+    The spectrum of $K$ is $\hat K(k) = \sum_\Delta K(\Delta) \cos(k_1 \Delta_1) \cos(k_2 \Delta_2)$ and as symmetric as
+    $K$ itself, so both are numbered in the same way.
+    """
+    index, count = orbits(size)
+    _, first = np.unique(index, return_index=True)
+    angle = 2 * np.pi * np.outer(np.arange(size), np.arange(size)) / size
+    one, two = np.cos(angle)[first // size], np.cos(angle)[first % size]
+    waves = (one[:, :, None] * two[:, None, :]).reshape(count, size * size)
+    members = np.zeros((size * size, count))
+    members[np.arange(size * size), index.ravel()] = 1
+    return waves @ members
+
+
+@functools.cache
+def momenta_squared(size: int) -> np.ndarray:
+    r"""Return $\hat k^2 = \sum_\mu 4 \sin^2(k_\mu / 2)$, the spectrum of the lattice Laplacian."""
+    one = 4 * np.sin(np.pi * np.arange(size) / size) ** 2
+    return one[:, None] + one[None, :]

@@ -1,0 +1,67 @@
+"""From options to a flow and its target."""
+
+import pathgrad as pg
+
+from ..problem import Problem, keys, make_settings
+from .base import FreeField
+from .field import LatticeField
+from .options import LatticeFlowOptions, Phi4Options
+from .reference import base_mass_squared, known
+from .theory import Phi4
+
+# Steps for each period of the fastest time kernel: with fewer than two, a step does not see it at all, and
+# training goes astray without a sign of it (the flow's own density is wrong).
+_STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
+
+
+def solver_steps(options: LatticeFlowOptions) -> int:
+    """Return the number of Runge-Kutta steps asked for, or enough for the time kernels."""
+    fastest = (options.time_kernels - 1) // 2
+    if options.solver_steps is None:
+        return max(_FEWEST, _STEPS_A_PERIOD * fastest)
+    if options.solver_steps < max(1, _FEWEST_A_PERIOD * fastest):
+        raise ValueError(
+            f"--solver-steps {options.solver_steps} cannot resolve {options.time_kernels} time kernels, the "
+            f"fastest with {fastest} periods: take at least {_FEWEST_A_PERIOD * fastest} (better "
+            f"{_STEPS_A_PERIOD * fastest}), or fewer --time-kernels."
+        )
+    return options.solver_steps
+
+
+def make_flow(options: LatticeFlowOptions, target: Phi4, key) -> pg.Flow:
+    """Return the untrained flow: the base, and a velocity of zero."""
+    mass_squared = options.base_mass_squared
+    if mass_squared is None:
+        mass_squared = base_mass_squared(target.size, target.coupling, target.mass_squared)
+    base = (
+        FreeField(target.size, mass_squared)
+        if options.base == "free"
+        else pg.StandardNormal(target.shape)
+    )
+    field = LatticeField.zero(
+        target.size,
+        time_kernels=options.time_kernels,
+        time_bond=options.time_bond,
+        features=options.features,
+        channels=options.channels,
+        key=key,
+    )
+    adjoint = pg.Discrete() if options.adjoint == "discrete" else pg.Backsolve()
+    integrator = pg.FixedStep(solver_steps(options))
+    return pg.Flow(base, [pg.CNF(field, pg.ClosedForm(), integrator, adjoint)])
+
+
+def build(options: Phi4Options) -> Problem:
+    """Return the `Problem` the options describe."""
+    target = Phi4(options.size, options.action_coupling, options.mass_squared)
+    flow_key, _, _ = keys(options.training.seed)
+    there = known(target.size, target.coupling, target.mass_squared)
+    return Problem(
+        make_flow(options.flow, target, flow_key),
+        target,
+        make_settings(options.training),
+        log_z=there["log_z"].value if there else None,
+        log_z_err=there["log_z"].error if there else 0.0,
+        # Path gradients train well with few steps; densities, and so weights, want more.
+        evaluation_refine=2,
+    )

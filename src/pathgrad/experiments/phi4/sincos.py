@@ -1,0 +1,114 @@
+"""Channel functions: mixtures of sines whose derivatives are of the same kind, fast on a CPU."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+# Nearly best polynomials in the square of the angle on [-pi, pi]; they err by 1e-7 and 1e-8.
+_SINE = (0.9999995827674866, -0.16666553914546967, 0.008332408033311367, -0.0001980873930733651,
+         2.6998227440344635e-06, -2.036622781531605e-08)  # fmt: skip
+_COSINE = (1.0, -0.49999988079071045, 0.04166648909449577, -0.0013887807726860046, 2.4769966330495663e-05,
+           -2.707977557747654e-07, 1.724760334553821e-09)  # fmt: skip
+_TURN = (
+    6.28125  # few bits, so that its multiples are exact; the rest of 2 pi is taken off afterwards
+)
+
+
+def _turned(x: Array) -> Array:
+    turns = jnp.round(x * np.float32(1 / (2 * np.pi)))
+    return (x - turns * np.float32(_TURN)) - turns * np.float32(2 * np.pi - _TURN)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    out = jnp.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        out = out * x + np.float32(coefficient)
+    return out
+
+
+def sine(x: Array) -> Array:
+    """Return the sine; in single precision to 6e-7, by a polynomial without branches.
+
+    XLA's own costs several times as much on a CPU, and more again beyond pi/4. So cheap, it is better
+    computed again wherever it is needed than kept in memory. Other precisions are left to XLA.
+    """
+    if x.dtype != jnp.float32:
+        return jnp.sin(x)
+    x = _turned(x)
+    return x * _polynomial(_SINE, x * x)
+
+
+def cosine(x: Array) -> Array:
+    """Return the cosine, in the same way."""
+    if x.dtype != jnp.float32:
+        return jnp.cos(x)
+    x = _turned(x)
+    return _polynomial(_COSINE, x * x)
+
+
+def _wave(order: int, phi, omega):
+    """Return the derivative of the given order of the sine, at each frequency and site."""
+    angle = omega[:, None, None] * phi
+    wave = cosine(angle) if order % 2 else sine(angle)
+    return -wave if order % 4 >= 2 else wave
+
+
+def _mix(matrix, waves):
+    return jnp.einsum("cf,fxy->cxy", matrix, waves)
+
+
+def _linear(order: int, phi, slope):
+    """Return what the linear feature adds: itself, its slope, nothing."""
+    return slope[:, None, None] * (phi if order == 0 else jnp.full_like(phi, float(order == 1)))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def channels(
+    order: int,
+    phi: Float[Array, "size size"],
+    omega: Float[Array, " sine"],
+    bond: Float[Array, "channel sine"],
+    slope: Float[Array, " channel"],
+) -> Float[Array, "channel size size"]:
+    r"""Return the derivative of the given order of $h_c(\phi) = \sum_f b_{cf} \sin(\omega_f \phi) + a_c \phi$ at each site.
+
+    Plain automatic differentiation would give the same, but adds up many sines, over features, sites and draws,
+    in loops that XLA does badly on a CPU. Here every such sum is a matrix product, and what remains is a sum
+    over the few channels, written out. A training gradient is ten times faster for it.
+    """
+    out = _mix(bond * omega**order, _wave(order, phi, omega))
+    return out + _linear(order, phi, slope) if order < 2 else out
+
+
+@functools.partial(channels.defjvp, symbolic_zeros=True)
+def _channels_jvp(order, primals, tangents):
+    phi, omega, bond, slope = primals
+    phi_tangent, omega_tangent, bond_tangent, slope_tangent = tangents
+    out = channels(order, *primals)
+    parts = []
+    if not _is_zero(phi_tangent):
+        rate = channels(order + 1, *primals)
+        parts.append(jnp.stack([each * phi_tangent for each in rate]))
+    if not _is_zero(bond_tangent):
+        parts.append(_mix(bond_tangent * omega**order, _wave(order, phi, omega)))
+    if not _is_zero(omega_tangent):
+        if order:
+            change = bond * (order * omega ** (order - 1) * omega_tangent)
+            parts.append(_mix(change, _wave(order, phi, omega)))
+        change = bond * (omega**order * omega_tangent)
+        parts.append(_mix(change, phi * _wave(order + 1, phi, omega)))
+    if not _is_zero(slope_tangent) and order < 2:
+        parts.append(_linear(order, phi, slope_tangent))
+    return out, sum(parts[1:], start=parts[0]) if parts else jnp.zeros_like(out)
+
+
+def _is_zero(tangent):
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+
+def weighted_sum(weight: Float[Array, "channel *rest"], x: Float[Array, "channel *rest"]) -> Array:
+    """Return the sum over the channels, written out: XLA's reduction of a leading axis is slow on a CPU."""
+    return sum((w * y for w, y in zip(weight[1:], x[1:], strict=True)), start=weight[0] * x[0])
