@@ -66,12 +66,14 @@ def _train(
     trainer = pg.Trainer(train_key, problem.settings, seconds)
     began = saved = time.monotonic()
     row: dict[str, Any] | None = None
+    alarmed: list[int] = []
     try:
         with (
             _stop_signals() as stopped,
             report(options.steps, max_seconds=options.max_seconds) as tell,
         ):
             for state, row in trainer.blocks(state, options.steps, options.max_seconds):
+                _watch_bound(row, problem, alarmed)
                 run.append_metrics(row)
                 tell(row)
                 if stopped() or time.monotonic() - saved > between_checkpoints:
@@ -92,7 +94,36 @@ def _train(
         )
         return 130
     _summarise(run, row, options.steps, state, trainer, time.monotonic() - began)
+    if alarmed:
+        print(
+            f"Warning: {len(alarmed)} rows of the metrics, the last at step {alarmed[-1]}, have a loss below "
+            "-log Z: the densities of training are wrong by at least that much. `pathgrad "
+            "evaluate` solves more finely and says what the flow is worth."
+        )
     return 0
+
+
+def _watch_bound(row: dict[str, Any], problem: Problem, alarmed: list[int]) -> None:
+    """Raise the alarm where the mean of log q - log p falls below -log Z, which no density can do.
+
+    Then the solver's error in log q has grown, and with the total gradient it goes on growing: that gradient
+    rewards it. The effective sample size alone does not show it.
+    """
+    if problem.log_z is None or "loss" not in row:
+        return
+    doubt = 4 * (row["loss_err"] ** 2 + problem.log_z_err**2) ** 0.5
+    below = -problem.log_z - row["loss"]
+    if below <= doubt:
+        return
+    row["below_bound"] = below
+    alarmed.append(row["step"])
+    if len(alarmed) == 1:
+        print(
+            f"\npathgrad: warning: at step {row['step']} the loss {row['loss']:.4f} is {below:.4f} below "
+            f"-log Z = {-problem.log_z:.4f}, which no density can reach: the solver is too coarse for log q. "
+            "Take more --solver-steps, or fewer --time-kernels; path gradients suffer from it least.",
+            file=sys.stderr,
+        )
 
 
 def _save(run: RunDir, state: pg.TrainState, trainer: pg.Trainer) -> None:

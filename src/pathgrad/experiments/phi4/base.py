@@ -15,8 +15,8 @@ from .lattice import momenta_squared, transform
 class FreeField(pg.AbstractBase):
     r"""The normal density $\propto \exp\{-\sum_k (\hat k^2 + M^2) |\phi_k|^2\}$ of a free field.
 
-    Its covariance has the spectrum $1 / 2(\hat k^2 + M^2)$; the 2 is there because the action has no 1/2. Draws,
-    log density and score cost two transforms. Nothing to train.
+    Its covariance has the spectrum $1 / 2(\hat k^2 + M^2)$; the 2 is there because the action has no 1/2.
+    Draws and log density cost one transform each, the score two. Nothing to train.
 
     Attributes:
         size: Sites along an axis.

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
 
+from .channels import channels, weighted_sum
 from .lattice import orbits, spectrum_of_orbits, transform
-from .sincos import channels, weighted_sum
 
 
 class LatticeField(pg.AbstractTractableField):
@@ -23,8 +23,9 @@ class LatticeField(pg.AbstractTractableField):
 
     $$K_c(t, \Delta) = \sum_d w_{[\Delta] c d}\, s_d(t), \qquad s(t) = \frac1D A\, \tau(t),$$
 
-    where $[\Delta]$ is the orbit of a displacement under reflections and rotations, and $\tau$ has sines and cosines
-    of $2\pi k t$ and a constant. So $v$ commutes with translations, the eight point operations and $\phi \to -\phi$, and
+    where $[\Delta]$ is the orbit of a displacement under reflections and rotations, and $\tau$ has sines and
+    cosines of $2\pi k t$ and a constant. So $v$ commutes with translations, the eight point operations and
+    $\phi \to -\phi$, and
 
     $$\nabla\cdot v = \sum_x \sum_c K_c(t, 0)\, h_c'(\phi_x).$$
 
@@ -55,11 +56,11 @@ class LatticeField(pg.AbstractTractableField):
         channels: int,
         key: Key[Array, ""],
     ) -> "LatticeField":
-        """Begin with a velocity of zero.
+        r"""Begin with a velocity of zero.
 
         Args:
             size: Sites along an axis.
-            time_kernels: Length of $\\tau$, odd: pairs of sine and cosine, and the constant.
+            time_kernels: Length of $\tau$, odd: pairs of sine and cosine, and the constant.
             time_bond: How many mixtures of them there are.
             features: Functions of the field at a site: sines, and the field itself.
             channels: How many mixtures of them there are.

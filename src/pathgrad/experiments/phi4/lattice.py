@@ -5,7 +5,8 @@ import functools
 import numpy as np
 from jaxtyping import Array, Float
 
-
+# Up to this size one dense product with V x V numbers is faster than two with L x L (1.6 times at size 6, 0.8
+# times at 12).
 _DENSE = 8
 
 
@@ -31,15 +32,15 @@ def _cas(size: int) -> np.ndarray:
 def transform(x: Float[Array, "*channel size size"]) -> Float[Array, "*channel size size"]:
     r"""Apply the separable Hartley transform and transpose; its own inverse.
 
-    A convolution with a kernel that is even along each axis becomes a product in this basis, as in the Fourier
-    basis, but with real numbers and two small matrix products. The transposed result saves a copy; a
+    A convolution with a kernel that is even along each axis becomes a product in this basis, as in the
+    Fourier basis, but with real numbers and two small matrix products. The transposed result saves a copy; a
     kernel that is also symmetric under exchange of the axes has a symmetric spectrum and does not notice.
     """
     size = x.shape[-1]
     matrix = _cas(size).astype(x.dtype)
     if size <= _DENSE:
         flat = x.reshape(*x.shape[:-2], size * size)
-        return (flat @ np.kron(matrix, matrix)).reshape(x.shape)
+        return (flat @ np.kron(matrix, matrix)).reshape(x.shape).swapaxes(-1, -2)
     return (x @ matrix).swapaxes(-1, -2) @ matrix
 
 
@@ -47,8 +48,8 @@ def transform(x: Float[Array, "*channel size size"]) -> Float[Array, "*channel s
 def spectrum_of_orbits(size: int) -> np.ndarray:
     r"""Return the matrix from a symmetric kernel's value on each orbit to its spectrum on each orbit.
 
-    The spectrum of $K$ is $\hat K(k) = \sum_\Delta K(\Delta) \cos(k_1 \Delta_1) \cos(k_2 \Delta_2)$ and as symmetric as
-    $K$ itself, so both are numbered in the same way.
+    The spectrum of $K$ is $\hat K(k) = \sum_\Delta K(\Delta) \cos(k_1 \Delta_1) \cos(k_2 \Delta_2)$ and as
+    symmetric as $K$ itself, so both are numbered in the same way.
     """
     index, count = orbits(size)
     _, first = np.unique(index, return_index=True)

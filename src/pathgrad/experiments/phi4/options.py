@@ -47,11 +47,11 @@ class Phi4Options:
     mass_squared: float = MASS_SQUARED
     """m^2."""
     init_from: str | None = None
-    """Begin with the trained flow of this run, of a smaller or equal lattice: its kernel is padded, and what the
-    new model has more of begins at zero. Model options not given are those of that run."""
+    """Begin with the trained flow of this run, of a smaller or equal lattice: its kernel is padded, and what
+    the new model has more of begins at zero. Model options not given are those of that run."""
     flow: LatticeFlowOptions = LatticeFlowOptions()
     training: TrainOptions = TrainOptions(
-        steps=1500, batch=256, learning_rate=1e-2, beta1=0.8, beta2=0.9
+        steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9
     )
 
     @property

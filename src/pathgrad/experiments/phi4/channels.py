@@ -32,8 +32,8 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 def sine(x: Array) -> Array:
     """Return the sine; in single precision to 6e-7, by a polynomial without branches.
 
-    XLA's own costs several times as much on a CPU, and more again beyond pi/4. So cheap, it is better
-    computed again wherever it is needed than kept in memory. Other precisions are left to XLA.
+    XLA's own costs several times as much on a CPU. Other precisions are left to it. (To keep the waves for
+    several uses gains nothing: XLA computes them again wherever they are used, barriers or not.)
     """
     if x.dtype != jnp.float32:
         return jnp.sin(x)
@@ -73,11 +73,18 @@ def channels(
     bond: Float[Array, "channel sine"],
     slope: Float[Array, " channel"],
 ) -> Float[Array, "channel size size"]:
-    r"""Return the derivative of the given order of $h_c(\phi) = \sum_f b_{cf} \sin(\omega_f \phi) + a_c \phi$ at each site.
+    r"""Return a derivative of $h_c(\phi) = \sum_f b_{cf} \sin(\omega_f \phi) + a_c \phi$ at each site.
 
-    Plain automatic differentiation would give the same, but adds up many sines, over features, sites and draws,
-    in loops that XLA does badly on a CPU. Here every such sum is a matrix product, and what remains is a sum
-    over the few channels, written out. A training gradient is ten times faster for it.
+    Plain automatic differentiation would give the same, but adds up many sines, over features, sites and
+    draws, in loops that XLA does badly on a CPU. Here every such sum is a matrix product, and what remains
+    is a sum over the few channels, written out.
+
+    Args:
+        order: Of the derivative; 0 for the function itself.
+        phi: A field.
+        omega: Frequencies.
+        bond: Coefficients of the sines.
+        slope: Coefficients of the linear feature.
     """
     out = _mix(bond * omega**order, _wave(order, phi, omega))
     return out + _linear(order, phi, slope) if order < 2 else out
@@ -85,7 +92,7 @@ def channels(
 
 @functools.partial(channels.defjvp, symbolic_zeros=True)
 def _channels_jvp(order, primals, tangents):
-    phi, omega, bond, slope = primals
+    phi, omega, bond, _ = primals
     phi_tangent, omega_tangent, bond_tangent, slope_tangent = tangents
     out = channels(order, *primals)
     parts = []

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Path against total gradient on the lattice, three seeds, then larger lattices by transfer. Two runs at a time,
+# each on a core of its own: both estimators meet the same conditions. Runs and evaluations go to results/phi4.
+set -eu
+cd "$(dirname "$0")/.."
+OUT=results/phi4
+PATHGRAD=.venv/bin/pathgrad
+
+pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
+    name=$1 seed=$2
+    shift 2
+    taskset -c 0 $PATHGRAD train phi4 --estimator path --seed "$seed" --out $OUT/"$name"-path-s"$seed" \
+        $(from path "$seed") "$@" &
+    taskset -c 1 $PATHGRAD train phi4 --estimator total --seed "$seed" --out $OUT/"$name"-total-s"$seed" \
+        $(from total "$seed") "$@" &
+    wait
+}
+from() { # each goes on with the smaller lattice of its own kind
+    if [ -n "$BEFORE" ]; then echo "--init-from $OUT/$BEFORE-$1-s$2"; fi
+}
+
+BEFORE=
+for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1200 --max-seconds 60 --block 25; done
+for seed in 0 1 2; do pair L12 $seed --size 12 --steps 2000 --max-seconds 420 --solver-steps 8 --block 25; done
+BEFORE=L12
+pair L20 0 --size 20 --steps 900 --batch 96 --max-seconds 600 --block 15
+BEFORE=L20
+pair L32 0 --size 32 --steps 400 --batch 64 --max-seconds 700 --block 10
