@@ -34,7 +34,8 @@ def test_numbers_against_closed_forms():
     assert abs(found.kl - variance / 2) < 5 * found.kl_err
     assert abs(found.log_z - 0.5 * math.log(2 * math.pi)) < 5 * found.log_z_err
     assert abs(found.elbo + found.kl - found.log_z) < 1e-10
-    assert found.solver_shift == 0.0
+    assert found.solver_shift == found.solver_shift_err == found.ess_shift == 0.0
+    assert found.warnings == []
     assert found.verdict.startswith("good")
 
 
@@ -47,7 +48,9 @@ def test_a_missed_mode_is_seen_by_exact_draws_only():
     )
     assert found.ess > 0.99
     assert found.forward_ess < 0.01
-    assert "misses a mode or a tail" in found.verdict
+    (warning,) = found.warnings
+    assert "misses a mode or a tail" in warning
+    assert found.verdict.startswith("unreliable, because of a missed mode")
 
 
 def test_failed_draws_are_counted_and_make_the_numbers_nan():
@@ -57,6 +60,8 @@ def test_failed_draws_are_counted_and_make_the_numbers_nan():
     found = pg.evaluate(flow, target, key=jr.key(0), draws=draws)
     assert found.failed == int(np.sum(draws["x"][:, 0] > 1.0)) > 0
     assert math.isnan(found.ess)
+    (warning,) = found.warnings
+    assert warning.startswith(f"{found.failed} of 1000 draws")
     assert found.verdict.startswith("unusable")
 
 
@@ -64,13 +69,83 @@ def test_a_coarse_solver_is_noticed():
     target = pg.LogDensity(straight_density().log_prob, (2,))
     (cnf,) = bent_flow("closed", bend=0.0).transforms
     found = []
-    for steps in (1, 4):
+    for steps in (1, 4, 64):
         flow = pg.Flow(bent_flow().base, [cnf.replace(integrator=pg.FixedStep(steps))])
         found.append(pg.evaluate(flow, target, key=jr.key(0), n=500))
         # The exact log Z is zero. The shift says how wrong it is, up to what twice the steps leave.
         assert abs(found[-1].log_z + found[-1].solver_shift) < 0.3 * abs(found[-1].log_z)
-    assert 0 < abs(found[1].solver_shift) < abs(found[0].solver_shift) / 20
-    assert "too coarse" in found[0].verdict
+    coarse, finer, finest = found
+    assert 0 < abs(finer.solver_shift) < abs(coarse.solver_shift) / 20
+    assert coarse.ess_shift > 0
+    assert abs(coarse.ess + coarse.ess_shift - finer.ess) < 0.01 * coarse.ess_shift
+    (warning,) = coarse.warnings
+    assert "too coarse" in warning
+    assert f"log Z moves by {coarse.solver_shift:+.1e}" in warning
+    assert "`--refine`" in warning
+    assert coarse.verdict == "unreliable, because of a coarse solver: see the warnings."
+    assert finest.warnings == []
+    assert finest.verdict.startswith("good")
+
+
+class Scaling(pg.AbstractTractableField):
+    """dx/dt = x, which one Runge-Kutta step over unit time makes 65/24 instead of e."""
+
+    def __call__(self, t, x):
+        return x
+
+    def prepare(self):
+        return None
+
+    def velocity_and_divergence(self, t, x, prepared):
+        return x, jnp.asarray(1.0, x.dtype)
+
+
+def test_shift_of_the_solver_and_its_error_against_closed_forms():
+    flow = pg.Flow(pg.StandardNormal((1,)), [pg.CNF(Scaling(), pg.ClosedForm(), pg.FixedStep(1))])
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum(x * x), (1,))
+    found = pg.evaluate(flow, target, key=jr.key(0), n=4000)
+    z = np.asarray(pg.weighted_draws(flow, target, key=jr.key(0), n=4000)["x"][:, 0]) * 24 / 65
+    half = 1 + 1 / 2 + 1 / 8 + 1 / 48 + 1 / 384  # e^{1/2} to fourth order
+    weights = []
+    for stretch in (65 / 24, half**2):
+        # log w = -x^2/2 + z^2/2 + ln(2 pi)/2 + 1: the divergence, a constant, is integrated exactly.
+        weights.append(np.exp(0.5 * z**2 * (1 - stretch**2) + 0.5 * np.log(2 * np.pi) + 1))
+    before, after = (np.mean(w) for w in weights)
+    assert found.solver_shift == pytest.approx(np.log(after / before), rel=1e-6)
+    influence = weights[1] / after - weights[0] / before
+    error = np.std(influence, ddof=1) / math.sqrt(4000)
+    assert found.solver_shift_err == pytest.approx(error, rel=1e-6)
+    # Both sides share their draws, so the shift is far better known than log Z itself.
+    assert abs(found.solver_shift) > 10 * error
+    assert found.solver_shift_err < 0.05 * found.log_z_err
+    sizes = [np.mean(w) ** 2 / np.mean(w**2) for w in weights]
+    assert found.ess_shift == pytest.approx(sizes[1] - sizes[0], rel=1e-6)
+
+
+def test_weights_with_a_heavy_tail_are_warned_of():
+    flow = pg.Flow(pg.StandardNormal((1,)))
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum((x / 5) ** 2), (1,))
+    found = pg.evaluate(flow, target, key=jr.key(0), n=5000)
+    assert found.khat > 0.7
+    (warning,) = found.warnings
+    assert warning.startswith("K-hat")
+    assert found.verdict.startswith("unreliable, because of the tail")
+
+
+def test_points_are_not_needed_and_a_common_height_is_only_added():
+    flow, target, _ = shifted_normal(0.5)
+    draws = pg.weighted_draws(flow, target, key=jr.key(0), n=1000)
+    few = {name: draws[name] for name in ("log_weight", "evaluations")}
+    low = pg.evaluate(flow, target, key=jr.key(0), draws=few)
+    assert low == pg.evaluate(flow, target, key=jr.key(0), n=1000)
+    # In single precision, where a log Z of 1e4 has steps of 1e-3.
+    few["log_weight"] = (few["log_weight"] * 1024).round().astype(np.float32) / 1024
+    low = pg.evaluate(flow, target, key=jr.key(0), draws=few)
+    high = pg.evaluate(
+        flow, target, key=jr.key(0), draws=few | {"log_weight": few["log_weight"] + 8192}
+    )
+    assert high.log_z - 8192 == pytest.approx(low.log_z, abs=1e-5)
+    assert high.elbo - 8192 == pytest.approx(low.elbo, abs=1e-5)
 
 
 def test_draws_come_in_chunks_and_with_exact_densities():
@@ -85,5 +160,13 @@ def test_draws_come_in_chunks_and_with_exact_densities():
     assert np.abs(draws["log_weight"]).max() < 1e-4
     exact = jax.vmap(straight_density().log_prob)(jnp.asarray(draws["x"]))
     np.testing.assert_allclose(draws["log_q"], exact, atol=1e-4)
-    with pytest.raises(ValueError, match="at least 1"):
-        pg.weighted_draws(flow, target, key=jr.key(1), n=0)
+    chunks = list(pg.weighted_chunks(flow, target, key=jr.key(1), n=10000))
+    assert [len(chunk["x"]) for chunk in chunks] == [8192, 1808]
+    for name in ("x", "log_q", "log_weight"):
+        np.testing.assert_array_equal(np.concatenate([c[name] for c in chunks]), draws[name])
+    assert (
+        [int(chunk["evaluations"]) for chunk in chunks] == draws["evaluations"].tolist() == [80, 80]
+    )
+    for make in (pg.weighted_draws, pg.weighted_chunks):
+        with pytest.raises(ValueError, match="at least 1"):
+            make(flow, target, key=jr.key(1), n=0)

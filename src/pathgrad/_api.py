@@ -26,6 +26,7 @@ from ._estimators import TwoCopyGradient as TwoCopyGradient
 from ._estimators import score_term as score_term
 from ._evaluate import Evaluation as Evaluation
 from ._evaluate import evaluate as evaluate
+from ._evaluate import weighted_chunks as weighted_chunks
 from ._evaluate import weighted_draws as weighted_draws
 from ._fields import AbstractTractableField as AbstractTractableField
 from ._fields import MLPField as MLPField

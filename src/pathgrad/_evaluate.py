@@ -1,9 +1,9 @@
-"""How good is a flow? Numbers with errors, and a verdict in words."""
+"""How good is a flow? Numbers with errors, warnings, and a verdict in words."""
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from ._target import Target, log_prob_of
 from ._tree import over_draws
 
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
+_NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +39,12 @@ class Evaluation:
         khat: Pareto shape of the largest weights; below 0.7 they can be relied on.
         solver_shift: How far `log_z` moves with twice the solver steps, on the same draws. NaN where the
             tolerance of an adaptive solver is already at the limit of the precision.
+        solver_shift_err: Standard error of that shift. Both sides share their draws, so it is much smaller
+            than the error of `log_z` unless the weights themselves change.
+        ess_shift: How far `ess` moves, on the same draws.
         evaluations: Field evaluations of one draw.
-        verdict: The numbers in words.
+        warnings: What keeps the numbers from being trusted, each with its remedy; empty if nothing does.
+        verdict: All of it in one sentence.
     """
 
     samples: int
@@ -53,7 +58,10 @@ class Evaluation:
     log_z_err: float
     khat: float
     solver_shift: float
+    solver_shift_err: float
+    ess_shift: float
     evaluations: float
+    warnings: list[str]
     verdict: str
 
 
@@ -66,15 +74,17 @@ def _weights(flow: Flow, target: Any, key: Any, n: int) -> tuple[Array, Array, A
     return draw.x, draw.log_q, log_p - draw.log_q, evaluations
 
 
-def weighted_draws(
+def weighted_chunks(
     flow: Flow,
     target: Target,
     *,
     key: Key[Array, ""],
     n: int,
     tell: Callable[[int], None] = lambda done: None,
-) -> dict[str, np.ndarray]:
-    """Draw `n` points with their log density and importance weight, a chunk at a time.
+) -> Iterator[dict[str, np.ndarray]]:
+    """Draw `n` points with their log density and importance weight, and hand them out a chunk at a time.
+
+    What is not kept does not stay in memory, so the number of draws is bounded by patience alone.
 
     Args:
         flow: The flow; its density is computed without noise.
@@ -84,20 +94,49 @@ def weighted_draws(
         tell: Called with the number of draws made so far.
 
     Returns:
-        Arrays `x`, `log_q`, `log_weight` (`log p - log q`), and `evaluations` for each chunk.
+        For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and the number
+        `evaluations` of field evaluations of one draw.
     """
     if n < 1:
         raise ValueError(f"The number of samples must be at least 1, got {n}.")
-    flow = flow.exact()
+    return _chunks(flow.exact(), target, key, n, tell)
+
+
+def _chunks(flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None]):
     chunk = min(n, flow._chunk(None))
     key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
-    parts = []
     for i in range(math.ceil(n / chunk)):
-        parts.append(jax.tree.map(np.asarray, _weights(flow, target, jr.fold_in(key, i), chunk)))
+        made = jax.tree.map(np.asarray, _weights(flow, target, jr.fold_in(key, i), chunk))
+        x, log_q, log_weight = (part[: n - i * chunk] for part in made[:3])
         tell(min(n, (i + 1) * chunk))
-    x, log_q, log_weight = (np.concatenate([p[i] for p in parts])[:n] for i in range(3))
-    evaluations = np.stack([p[3] for p in parts])
-    return {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": evaluations}
+        yield {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": made[3]}
+
+
+def weighted_draws(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int,
+    tell: Callable[[int], None] = lambda done: None,
+) -> dict[str, np.ndarray]:
+    """Return all that `weighted_chunks` hands out, in one array each; `evaluations` for each chunk."""
+    parts = list(weighted_chunks(flow, target, key=key, n=n, tell=tell))
+    whole = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in ("x", "log_q", "log_weight")
+    }
+    return whole | {"evaluations": np.stack([part["evaluations"] for part in parts])}
+
+
+def _weights_alone(
+    flow: Flow, target: Target, key: Key[Array, ""], n: int
+) -> dict[str, np.ndarray]:
+    """Return `log_weight` and `evaluations` of `weighted_draws`, without ever holding all points."""
+    chunks = weighted_chunks(flow, target, key=key, n=n)
+    parts = [(chunk["log_weight"], chunk["evaluations"]) for chunk in chunks]
+    log_weight, evaluations = zip(*parts, strict=True)
+    return {"log_weight": np.concatenate(log_weight), "evaluations": np.stack(evaluations)}
 
 
 def evaluate(
@@ -117,42 +156,66 @@ def evaluate(
         key: Source of the draws.
         n: Number of draws.
         sample_target: One exact draw of the target from a key, for the forward ESS.
-        draws: The result of `weighted_draws` with the same key, to save making it again.
+        draws: The result of `weighted_draws` with the same key, to save making it again; only
+            `log_weight` and `evaluations` are looked at.
     """
     if draws is None:
-        draws = weighted_draws(flow, target, key=key, n=n)
-    log_weight = jnp.asarray(draws["log_weight"])
+        draws = _weights_alone(flow, target, key, n)
+    log_weight, centre = _centred(draws["log_weight"])
     z, kl = metrics.log_z(log_weight), metrics.reverse_kl(log_weight)
     numbers = {
         "samples": int(log_weight.size),
         "failed": int(jnp.sum(jnp.isnan(log_weight) | (log_weight == jnp.inf))),
         "ess": float(metrics.ess(log_weight)),
-        "elbo": float(metrics.elbo(log_weight)),
+        "elbo": centre + float(metrics.elbo(log_weight)),
         "kl": float(kl.value),
         "kl_err": float(kl.error),
-        "log_z": float(z.value),
+        "log_z": centre + float(z.value),
         "log_z_err": float(z.error),
         "khat": float(metrics.khat(log_weight)),
         "evaluations": float(draws["evaluations"].mean()),
-        "solver_shift": _solver_shift(flow, target, key, log_weight),
         "forward_ess": None
         if sample_target is None
         else _forward_ess(flow, target, sample_target, key),
     }
-    return Evaluation(**numbers, verdict=_verdict(numbers))
+    numbers |= _solver_shift(flow, target, key, draws["log_weight"])
+    # Below this, a shift is rounding: every log-weight is known to as much.
+    rounding = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
+    found = _warnings(numbers, max(_NO_SHIFT, rounding))
+    return Evaluation(**numbers, warnings=[w.text for w in found], verdict=_verdict(numbers, found))
+
+
+def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
+    """Take the largest log-weight out: results of the size of the rest have digits to spare.
+
+    In single precision a log Z of 1600 has steps of 1e-4, as large as its error may be.
+    """
+    largest = float(np.max(log_weight))
+    centre = largest if math.isfinite(largest) else 0.0
+    return jnp.asarray(log_weight - np.asarray(centre, log_weight.dtype)), centre
 
 
 def _solver_shift(
-    flow: Flow, target: Target, key: Key[Array, ""], log_weight: Float[Array, " batch"]
-) -> float:
-    """Return how far log Z moves when the first draws are solved with twice the steps."""
-    if not flow.transforms or eqx.tree_equal(flow.refined(2), flow) is True:
-        # Nothing to solve; or tolerances already as tight as the precision of the numbers allows.
-        return 0.0 if not flow.transforms else math.nan
-    n = min(log_weight.size, _SHIFT_DRAWS)
+    flow: Flow, target: Target, key: Key[Array, ""], log_weight: np.ndarray
+) -> dict[str, float]:
+    """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
+    names = ("solver_shift", "solver_shift_err", "ess_shift")
+    if not flow.transforms:
+        return dict.fromkeys(names, 0.0)
+    if eqx.tree_equal(flow.refined(2), flow) is True:
+        # Tolerances are already as tight as the precision of the numbers allows.
+        return dict.fromkeys(names, math.nan)
     # The first draws of the same key; only the solver differs.
-    finer = weighted_draws(flow.refined(2), target, key=key, n=n)["log_weight"]
-    return float(metrics.log_z(jnp.asarray(finer)).value - metrics.log_z(log_weight[:n]).value)
+    n = min(log_weight.size, _SHIFT_DRAWS)
+    before, centre = _centred(log_weight[:n])
+    finer = _weights_alone(flow.refined(2), target, key, n)["log_weight"]
+    after = jnp.asarray(finer - np.asarray(centre, finer.dtype))
+    z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
+    # A draw moves log Z by w / Z - 1, on either side; their difference is its influence on the shift.
+    influence = jnp.exp(after - finer_z) - jnp.exp(before - z)
+    error = jnp.std(influence) / math.sqrt(max(n - 1, 1))
+    moved = (finer_z - z, error, metrics.ess(after) - metrics.ess(before))
+    return dict(zip(names, map(float, moved), strict=True))
 
 
 def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array, ""]) -> float:
@@ -161,28 +224,55 @@ def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array,
     return float(metrics.forward_ess(log_p - flow.exact().log_prob(x, throw=False)))
 
 
-def _verdict(numbers: dict[str, Any]) -> str:
-    """Say in words what the numbers mean and what to do."""
+class _Warning(NamedTuple):
+    """Something to know before the numbers are used: in full, and in a few words if it forbids trust."""
+
+    text: str
+    reason: str = ""
+
+
+def _warnings(numbers: dict[str, Any], no_shift: float) -> list[_Warning]:
+    """Say what is wrong and what to do about it."""
     if numbers["failed"]:
-        return (
-            f"unusable: {numbers['failed']} of {numbers['samples']} draws have no finite weight. Lower the "
-            "learning rate, take more solver steps, or check the target for NaN."
+        text = (
+            f"{numbers['failed']} of {numbers['samples']} draws have no finite weight. Lower the learning "
+            "rate, take more solver steps, or check the target for NaN."
         )
-    said = metrics.khat_verdict(numbers["khat"], numbers["samples"])
+        return [_Warning(text, "failed draws")]
+    found = []
+    tail = metrics.khat_verdict(numbers["khat"], numbers["samples"])
+    if tail.startswith("unreliable: "):
+        text = tail.removeprefix("unreliable: ")
+        found.append(_Warning(text[0].upper() + text[1:], "the tail of the weights"))
     forward = numbers["forward_ess"]
     if forward is not None and forward < 0.5 * numbers["ess"]:
-        said += (
-            f" But exact draws of the target give an ESS of only {forward:.1%}: the flow misses a mode or a "
-            "tail of it."
+        text = (
+            f"Exact draws of the target give an ESS of only {forward:.1%}: the flow misses a mode or a tail "
+            "of it."
         )
-    shift, error = abs(numbers["solver_shift"]), numbers["log_z_err"]
+        found.append(_Warning(text, "a missed mode or tail"))
+    shift = numbers["solver_shift"]
+    error = math.hypot(numbers["log_z_err"], numbers["solver_shift_err"])
     if math.isnan(shift):
-        said += (
-            " The ODE solver could not be checked: its tolerance is at the limit of the precision."
+        text = (
+            "The ODE solver could not be checked: its tolerance is at the limit of the precision, or the "
+            "finer solve failed."
         )
-    if shift > 3 * error and shift > 1e-3:
-        said += (
-            f" The ODE solver is too coarse: log Z moves by {numbers['solver_shift']:+.4f} with twice the "
-            "steps, more than its error; evaluate (or train) with more."
+        found.append(_Warning(text))
+    elif abs(shift) > max(error, no_shift):
+        text = (
+            f"The ODE solver is too coarse: with twice the steps log Z moves by {shift:+.1e}, more than its "
+            f"error of {error:.1e}, and the ESS by {numbers['ess_shift']:+.2%}. Evaluate with twice the "
+            "`--refine` (in Python: `flow.refined(2)`), or train with more solver steps."
         )
-    return said
+        found.append(_Warning(text, "a coarse solver"))
+    return found
+
+
+def _verdict(numbers: dict[str, Any], found: list[_Warning]) -> str:
+    """Sum up; the warnings have the details."""
+    reasons = [w.reason for w in found if w.reason]
+    if not reasons:
+        return metrics.khat_verdict(numbers["khat"], numbers["samples"])
+    word = "unusable" if numbers["failed"] else "unreliable"
+    return f"{word}, because of {' and '.join(reasons)}: see the warnings."

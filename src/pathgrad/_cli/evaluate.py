@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,13 +13,21 @@ from pathgrad._errors import UserError
 
 from .arguments import parse
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .loading import Trained
+
+_SHOWN = 2**20  # how many numbers of the draws are kept for the picture
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Say how good a trained flow is: numbers with errors, a verdict, a picture.
+    """Say how good a trained flow is: numbers with errors, warnings, a verdict, a picture.
 
     Divergences are exact, and a part of the draws is repeated with twice the solver steps. Prints one
-    JSON object last; also writes evaluation.json and evaluation.png into the run.
+    JSON object last; also writes evaluation.json and evaluation.png into the run (and of a lattice run
+    evaluation.npz, with its two-point function and some fields).
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -28,6 +36,9 @@ class Evaluate:
     """Number of draws."""
     seed: int = 0
     """Decides the draws; independent of those of training."""
+    refine: int | None = None
+    """Times the solver steps of training to take. By default what the experiment recommends: 2 for lattice
+    runs, else 1."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -35,39 +46,106 @@ def run(prog: str, words: list[str]) -> int:
     given = parse(Evaluate, prog, words)
     if given.samples < 1:
         raise UserError(f"--samples must be at least 1, got {given.samples}.")
-    result = evaluate_run(given.run, given.samples, given.seed)
+    check_refine(given.refine)
+    result = evaluate_run(given.run, given.samples, given.seed, given.refine)
     _print_table(result)
-    print(json.dumps({name: _json(value) for name, value in result.items()}))
+    if result.get("observables"):
+        _print_observables(result)
+    print(json.dumps(result, allow_nan=False))
     return 0
 
 
-def evaluate_run(path: Path, samples: int, seed: int) -> dict[str, Any]:
-    """Evaluate a run, write evaluation.json and evaluation.png into it, and return what was found."""
-    import jax
+def check_refine(refine: int | None) -> None:
+    """Raise unless solver steps can be multiplied by it."""
+    if refine is not None and refine < 1:
+        raise UserError(f"--refine must be at least 1, got {refine}.")
 
+
+def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None) -> dict[str, Any]:
+    """Evaluate a run, write what was found and its picture into it, and return it as it is in JSON."""
     import pathgrad as pg
-    from pathgrad import _plots
     from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
     trained = load_run(path)
-    problem, flow = trained.problem, trained.state.flow
+    problem = trained.problem
+    refine = problem.evaluation_refine if refine is None else refine
+    flow = trained.state.flow.refined(refine)
     key = evaluation_key(trained.options.training.seed, seed)
+    measurement = None if problem.measure is None else problem.measure(samples)
     with _counting(samples) as tell:
-        draws = pg.weighted_draws(flow, problem.target, key=key, n=samples, tell=tell)
+        draws = _draw(
+            pg.weighted_chunks(flow, problem.target, key=key, n=samples, tell=tell), measurement
+        )
         found = pg.evaluate(
             flow, problem.target, key=key, sample_target=problem.sample_target, draws=draws
         )
     result = dataclasses.asdict(found)
-    if problem.log_z is not None:
+    result["solver_evaluations"] = round(found.evaluations * samples)  # of all draws
+    result["refine"] = refine
+    if problem.log_z is not None and problem.log_z_err == 0:
         result["log_z_exact"] = problem.log_z
+    elif problem.log_z is not None:
+        result |= {"log_z_known": problem.log_z, "log_z_known_err": problem.log_z_err}
     result |= {"seed": seed, "step": int(trained.state.step), "run": str(path)}
-    trained.run.write_json("evaluation.json", result)
-    log_prob = jax.jit(jax.vmap(problem.target.log_prob)) if flow.shape == (2,) else None
-    picture = trained.run.output("evaluation.png")
-    _plots.plot_evaluation(trained.run.read_metrics(), draws, log_prob, picture)
+    arrays = None
+    if measurement is not None:
+        more, arrays = measurement.finish(found)
+        result |= more
+    # What is printed and returned is what a reader of the file finds: JSON without NaN.
+    result = json.loads(trained.run.write_json("evaluation.json", result).read_text("utf-8"))
+    _draw_picture(trained, draws, arrays, result)
     return result
+
+
+def _draw(chunks: Any, measurement: Any) -> "dict[str, np.ndarray]":
+    """Go through the chunks once; keep the weights, and of the points only what a picture shows."""
+    import numpy as np
+
+    parts: dict[str, list[np.ndarray]] = {"log_weight": [], "evaluations": [], "x": []}
+    shown = 0
+    for chunk in chunks:
+        parts["log_weight"].append(chunk["log_weight"])
+        parts["evaluations"].append(chunk["evaluations"])
+        if measurement is not None:
+            measurement.add(chunk)
+        elif shown < _SHOWN:
+            parts["x"].append(chunk["x"])
+            shown += chunk["x"].size
+    draws = {"evaluations": np.stack(parts["evaluations"])}
+    return draws | {
+        name: np.concatenate(parts[name]) for name in ("log_weight", "x") if parts[name]
+    }
+
+
+def _draw_picture(
+    trained: "Trained",
+    draws: "dict[str, np.ndarray]",
+    arrays: "dict[str, np.ndarray] | None",
+    result: dict[str, Any],
+) -> None:
+    """Draw what was found. Measured arrays go to a file as well, for other pictures."""
+    import io
+
+    import jax
+    import numpy as np
+
+    from pathgrad import _plots
+    from pathgrad._train.files import write_atomically
+
+    rows, picture = trained.run.read_metrics(), trained.run.output("evaluation.png")
+    if arrays is not None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+        write_atomically(trained.run.output("evaluation.npz"), [buffer.getbuffer()])
+        _plots.plot_lattice(rows, arrays, result, picture)
+        return
+    target = trained.problem.target
+    log_prob = jax.jit(jax.vmap(target.log_prob)) if draws["x"].shape[1:] == (2,) else None
+    # The picture wants a weight for each point.
+    draws["log_weight"] = draws["log_weight"][: len(draws["x"])]
+    _plots.plot_evaluation(rows, draws, log_prob, picture)
 
 
 def _counting(samples: int):
@@ -84,34 +162,83 @@ def _counting(samples: int):
 
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("drawing", total=samples)
-            yield lambda done: progress.update(task, completed=done)
+
+            def tell(done: int) -> None:
+                last = "drawing" if done < samples else "checking the solver"
+                progress.update(task, completed=done, description=last)
+
+            yield tell
 
     return bar()
 
 
 def _print_table(result: dict[str, Any]) -> None:
-    def error(value: str) -> str:
-        return f"{result[value]:.5f} ± {result[value + '_err']:.5f}"
+    def form(name: str, how: str) -> str:
+        return _form(result[name], how)
 
     rows = [
         ("draws", f"{result['samples']} ({result['failed']} failed)"),
-        ("ESS", f"{result['ess']:.3%}"),
-        ("reverse KL", error("kl")),
-        ("log Z", error("log_z")),
-        ("ELBO", f"{result['elbo']:.5f}"),
-        ("k-hat", f"{result['khat']:.2f}"),
-        ("solver shift", f"{result['solver_shift']:+.1e} (log Z with twice the steps)"),
+        ("ESS", form("ess", ".3%")),
+        ("reverse KL", f"{form('kl', '.5f')} ± {form('kl_err', '.5f')}"),
+        ("log Z", f"{form('log_z', '.5f')} ± {form('log_z_err', '.5f')}"),
+        ("ELBO", form("elbo", ".5f")),
+        ("k-hat", form("khat", ".2f")),
+        (
+            "solver shift",
+            f"log Z {form('solver_shift', '+.1e')} ± {form('solver_shift_err', '.0e')}, ESS "
+            f"{form('ess_shift', '+.3%')} (with twice the steps)",
+        ),
     ]
     if result["forward_ess"] is not None:
-        rows.insert(2, ("forward ESS", f"{result['forward_ess']:.3%}"))
+        rows.insert(2, ("forward ESS", form("forward_ess", ".3%")))
     if "log_z_exact" in result:
-        rows.insert(5, ("exact log Z", f"{result['log_z_exact']:.5f}"))
+        rows.insert(5, ("exact log Z", form("log_z_exact", ".5f")))
+    if "log_z_known" in result:
+        known = _with_error(result["log_z_known"], result["log_z_known_err"])
+        rows.insert(4, ("known log Z", known))
     for name, value in rows:
         print(f"{name:>13}  {value}")
+    for text in result["warnings"]:
+        print(f"{'warning':>13}  {text}")
     print(f"{'verdict':>13}  {result['verdict']}")
     print(f"{'picture':>13}  {Path(result['run']) / 'evaluation.png'}")
 
 
-def _json(value: Any) -> Any:
-    """Strict JSON has no NaN and no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _print_observables(result: dict[str, Any]) -> None:
+    """Print what was measured beyond weights: by weighting, by Metropolis, and what is known."""
+    rows = {**result["observables"], "ward_identity": result["ward_identity"]}
+    widths = (25, 22, 22, 22)
+    heads = ("", "weighted", "Metropolis", "known")
+    print()
+    print("".join(f"{h:>{w}}" for h, w in zip(heads, widths, strict=True)), "  deviation")
+    for name, row in rows.items():
+        cells = (
+            name.replace("_", " ").replace(" z", " Z"),
+            _with_error(row["value"], row["error"]),
+            _with_error(row["mcmc_value"], row["mcmc_error"]),
+            _with_error(row["reference"], row["reference_error"]),
+        )
+        line = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        print(line, f"{_form(row['deviation'], '+.1f'):>10}")
+    mcmc = result["mcmc"]
+    taus = [row["mcmc_tau"] for row in rows.values() if row["mcmc_tau"] is not None]
+    print(
+        f"Metropolis accepts {_form(mcmc['acceptance'], '.2%')} (normal log-weights: "
+        f"{_form(mcmc['acceptance_gaussian'], '.2%')}); autocorrelation time "
+        f"{_form(mcmc['tau_rejections'], '.3f')} from rejections, "
+        f"{_form(max(taus, default=None), '.3f')} at most over the observables."
+    )
+
+
+def _form(value: float | None, how: str) -> str:
+    return "-" if value is None else format(value, how)
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    """Write a number with its error, to two digits of the error."""
+    if value is None:
+        return "-"
+    if not error:
+        return f"{value:.6g}" + ("" if error is None else " exact")
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"

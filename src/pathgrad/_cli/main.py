@@ -24,6 +24,7 @@ COMMANDS = {
     ),
     "sample": Command("sample", "draw from a trained flow, with log-weights, into an .npz file"),
     "compare": Command("compare", "a table, and a picture, of several runs"),
+    "plot": Command("plot", "one figure of one or several runs: training, fields, weights, ..."),
     "demo": Command("demo", "path against total gradient on one small target, in a minute"),
 }
 

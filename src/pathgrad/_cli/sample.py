@@ -1,14 +1,20 @@
 """`pathgrad sample RUN --n N --out FILE.npz`."""
 
 import dataclasses
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from pathgrad._errors import UserError
 
 from .arguments import parse
+from .evaluate import check_refine
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +33,9 @@ class Sample:
     """Number of draws."""
     seed: int = 1
     """Decides the draws."""
+    refine: int | None = None
+    """Times the solver steps of training to take. By default what the experiment recommends: 2 for lattice
+    runs, else 1."""
     overwrite: bool = False
     """Replace the file."""
 
@@ -44,25 +53,57 @@ def run(prog: str, words: list[str]) -> int:
         )
     if not given.out.absolute().parent.is_dir():
         raise UserError(f"There is no directory {given.out.absolute().parent} to write into.")
-    import io
+    check_refine(given.refine)
+    import numpy as np
 
+    arrays = _draw(given)
+    try:
+        _write(given.out, arrays)
+    except OSError as error:
+        raise UserError(f"{given.out} cannot be written: {error.strerror}.") from error
+    failed = int(np.isnan(arrays["log_weight"]).sum())
+    print(f"{given.n} draws in {given.out}" + (f"; {failed} of them failed" if failed else ""))
+    return 0
+
+
+def _draw(given: Sample) -> "dict[str, np.ndarray]":
+    """Draw into the arrays to be written: beside them, only a chunk of draws is in memory."""
     import numpy as np
 
     import pathgrad as pg
-    from pathgrad._train.files import write_atomically
     from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
     trained = load_run(given.run)
     key = evaluation_key(trained.options.training.seed, given.seed)
-    draws = pg.weighted_draws(trained.state.flow, trained.problem.target, key=key, n=given.n)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, x=draws["x"], log_q=draws["log_q"], log_weight=draws["log_weight"])
-    try:
-        write_atomically(given.out, [buffer.getvalue()])
-    except OSError as error:
-        raise UserError(f"{given.out} cannot be written: {error.strerror}.") from error
-    failed = int(np.sum(np.isnan(draws["log_weight"])))
-    print(f"{given.n} draws in {given.out}" + (f"; {failed} of them failed" if failed else ""))
-    return 0
+    refine = trained.problem.evaluation_refine if given.refine is None else given.refine
+    flow = trained.state.flow.refined(refine)
+    arrays: dict[str, np.ndarray] = {}
+    done = 0
+    for chunk in pg.weighted_chunks(flow, trained.problem.target, key=key, n=given.n):
+        size = len(chunk["x"])
+        for name in ("x", "log_q", "log_weight"):
+            part = chunk[name]
+            if name not in arrays:
+                arrays[name] = np.empty((given.n, *part.shape[1:]), part.dtype)
+            arrays[name][done : done + size] = part
+        done += size
+    return arrays
+
+
+def _write(path: Path, arrays: "dict[str, np.ndarray]") -> None:
+    """Compress on the disk, not in memory, where there would be everything twice."""
+    import numpy as np
+
+    from pathgrad._train.files import write_atomically
+
+    with tempfile.TemporaryFile(dir=path.absolute().parent) as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+        file.seek(0)
+        write_atomically(path, _pieces(file))
+
+
+def _pieces(file) -> Iterator[bytes]:
+    while piece := file.read(2**20):
+        yield piece

@@ -26,6 +26,10 @@ class Problem:
         log_z_err: Its standard error; zero where it is exact.
         sample_target: Exact draws of the target, one per key, where there are any.
         evaluation_refine: Times the solver steps of training that evaluation should take by default.
+        measure: What evaluation should find out beyond weights. Called with the number of draws, it returns
+            an object that is fed each chunk of `pg.weighted_chunks` by `add(chunk)`, and whose
+            `finish(evaluation)` returns further results for evaluation.json, and arrays for
+            evaluation.npz and the picture.
     """
 
     flow: pg.Flow
@@ -35,6 +39,7 @@ class Problem:
     log_z_err: float = 0.0
     sample_target: Callable[[Any], Any] | None = None
     evaluation_refine: int = 1
+    measure: Any = None
 
 
 def keys(seed: int):

@@ -1,9 +1,12 @@
 """From options to a flow and its target."""
 
+import functools
+
 import pathgrad as pg
 
 from ..problem import Problem, keys, make_settings
 from .base import FreeField
+from .evaluation import LatticeMeasurement
 from .field import LatticeField
 from .options import LatticeFlowOptions, Phi4Options
 from .reference import base_mass_squared, known
@@ -64,4 +67,5 @@ def build(options: Phi4Options) -> Problem:
         log_z_err=there["log_z"].error if there else 0.0,
         # Path gradients train well with few steps; densities, and so weights, want more.
         evaluation_refine=2,
+        measure=functools.partial(LatticeMeasurement, target),
     )

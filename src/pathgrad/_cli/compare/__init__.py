@@ -1,0 +1,73 @@
+"""`pathgrad compare RUN RUN ...`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from pathgrad._errors import UserError
+
+from ..arguments import parse
+from .equal_time import equal_times
+from .summary import Summary, grouped, labels_of, read_runs
+from .summary import summarise as summarise
+from .table import print_table
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """Put runs side by side: a table, and with --plot a picture of their training.
+
+    ESS and KL are those of `pathgrad evaluate` where a run has been evaluated as it is, else of the last
+    block of its training (marked *). Runs that differ by their seed only are also summed up as mean ±
+    standard deviation, and groups that differ by their estimator are compared at equal training time.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    """Directories of runs, finished or not."""
+    plot: Path | None = None
+    """Write ESS and gradient norm against step and time into this picture (.png, .svg, .pdf)."""
+    markdown: bool = False
+    """Print the table as Markdown."""
+
+
+def run(prog: str, words: list[str]) -> int:
+    """Print the table and draw the picture."""
+    given = parse(Compare, prog, words)
+    if given.plot is not None:
+        check_picture(given.plot, "--plot")
+    summaries = read_runs(given.runs)
+    print_table(summaries, markdown=given.markdown)
+    for said in equal_times(summaries):
+        print(f"\n{said}")
+    if given.plot is not None:
+        plot(summaries, given.plot)
+        print(f"{'' if not given.markdown else chr(10)}picture: {given.plot}")
+    return 0
+
+
+def check_picture(path: Path, option: str) -> None:
+    """Refuse endings for which there is no picture."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"{option} must end in .png, .svg or .pdf, got {path}.")
+
+
+def plot(summaries: list[Summary], path: Path) -> None:
+    """Draw the training of the runs, a row of panels for each lattice size."""
+    from pathgrad import _plots
+
+    check_picture(path, "--plot")
+    labels = labels_of(summaries)
+    several = len({s.size for s in summaries}) > 1
+    runs = [
+        _plots.Training(
+            labels[s.group], s.estimator, s.rows, f"L = {s.size}" if several and s.size else ""
+        )
+        for group in grouped(summaries)
+        for s in group
+    ]
+    try:
+        _plots.plot_comparison(runs, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,87 @@
+"""Estimators compared after the same time of training: the comparison that a dearer step has to stand."""
+
+import itertools
+import json
+import statistics
+from typing import Any
+
+from .summary import Summary, grouped
+from .table import mean_and_deviation
+
+# How long a run goes on may differ: a dearer step is often given fewer of them.
+_MAY_DIFFER = ("training.estimator", "training.steps", "training.max_seconds")
+_ORDER = {"path": 0, "two-copy": 1, "total": 2}
+
+
+def equal_times(summaries: list[Summary]) -> list[str]:
+    """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
+    rivals: dict[str, list[list[Summary]]] = {}
+    for group in grouped(summaries):
+        same = {n: v for n, v in group[0].alike.items() if n not in _MAY_DIFFER}
+        rivals.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(group)
+    said = []
+    for groups in rivals.values():
+        groups = sorted(groups, key=lambda group: _ORDER.get(group[0].estimator, 9))
+        for one, other in itertools.combinations(groups, 2):
+            if one[0].estimator != other[0].estimator:
+                said += _compare(one, other)
+    return said
+
+
+def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
+    """Compare two groups at the end of the run that ended first."""
+    head = f"{one[0].estimator} against {other[0].estimator}"
+    head += f" at L = {one[0].size}" if one[0].size else ""
+    runs = [*one, *other]
+    if len({_machine(s) for s in runs}) > 1:
+        return [f"{head}: not compared at equal time, the runs were made on different machines."]
+    if any(not s.rows or s.rows[-1].get("seconds") is None for s in runs):
+        return []
+    seconds = min(s.rows[-1]["seconds"] for s in runs)
+    rows = [[_last_row(s, seconds) for s in group] for group in (one, other)]
+    sizes = [[row["ess"] for row in each if row and row.get("ess") is not None] for each in rows]
+    if any(len(found) < len(group) for found, group in zip(sizes, (one, other), strict=True)):
+        return []
+    means = [statistics.mean(found) for found in sizes]
+    values = " against ".join(mean_and_deviation(found, "{:.2%}") for found in sizes)
+    said = (
+        f"{head}, each after {seconds:.1f} s of training (when the first of them ended; last block of steps "
+        f"until then): ESS {values}, a difference of {100 * (means[0] - means[1]):+.2f} points."
+    )
+    costs = [statistics.mean(s.numbers["step_ms"] for s in group) for group in (one, other)]
+    if costs[1] > 0:
+        more = costs[0] / costs[1] - 1
+        said += f" A step takes {abs(more):.0%} {'more' if more >= 0 else 'less'} time."
+    return [said + "".join(f" {text}" for text in _reservations(one, other, rows))]
+
+
+def _machine(s: Summary) -> tuple[Any, Any]:
+    known = s.config.get("provenance", {})
+    return known.get("platform"), known.get("cpus")
+
+
+def _last_row(s: Summary, seconds: float) -> dict[str, Any] | None:
+    return next((row for row in reversed(s.rows) if row.get("seconds", 0) <= seconds), None)
+
+
+def _reservations(one: list[Summary], other: list[Summary], rows: list[list[Any]]) -> list[str]:
+    """Return what a reader must know before believing the comparison."""
+    said = []
+    if len(one) == 1 or len(other) == 1:
+        said.append("With a single run on a side, seeds may decide the difference.")
+    for group, there in zip((one, other), rows, strict=True):
+        steps = [s.training.get("steps") for s in group]
+        early = [
+            (row["step"], n) for row, n in zip(there, steps, strict=True) if n and row["step"] < n
+        ]
+        if early and group[0].training.get("decay", "none") != "none":
+            step, of = min(early)
+            said.append(
+                f"{group[0].estimator} was still on its way, at step {step} of {of}, with its learning rate "
+                "falling."
+            )
+        if any("below_bound" in row for row in there):
+            said.append(
+                f"{group[0].estimator} had a loss below -log Z there: its ESS is not to be trusted."
+            )
+    return said

@@ -1,0 +1,162 @@
+"""What runs say of themselves, and which of them belong together. No JAX here, and no NumPy."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from pathgrad._errors import UserError
+from pathgrad._train.rundir import RunDir
+
+_EVALUATED = ("ess", "kl", "khat")
+_MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """One run.
+
+    Attributes:
+        path: Its directory.
+        config: As in `config.toml`.
+        rows: Of its metrics.
+        numbers: Its last row, the time of a step, and what evaluation found if that is of the same step.
+        evaluated: Whether it is.
+        warnings: Of the evaluation.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    rows: list[dict[str, Any]]
+    numbers: dict[str, Any]
+    evaluated: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Options of the training."""
+        return self.config.get("options", {}).get("training", {})
+
+    @property
+    def estimator(self) -> str:
+        """Its name."""
+        return self.training.get("estimator", "?")
+
+    @property
+    def size(self) -> int | None:
+        """Sites along an axis of the lattice, where there is one."""
+        lattice = self.config.get("experiment") == "phi4"
+        return self.config.get("options", {}).get("size") if lattice else None
+
+    @functools.cached_property
+    def alike(self) -> dict[str, Any]:
+        """All options but the seed, without nesting."""
+        return _alike(self.config)
+
+    @functools.cached_property
+    def group(self) -> str:
+        """Equal for runs that differ by their seed only."""
+        return json.dumps(self.alike, sort_keys=True, default=str)
+
+
+def read_runs(paths: tuple[Path, ...]) -> list[Summary]:
+    """Read runs, each once, even if it is named twice."""
+    if not paths:
+        raise UserError("name at least one run directory.")
+    return [summarise(path) for path in {path.resolve(): path for path in paths}.values()]
+
+
+def summarise(path: Path) -> Summary:
+    """Read one run."""
+    found = RunDir.open(path)
+    rows = found.read_metrics()
+    numbers: dict[str, Any] = dict(rows[-1]) if rows else {}
+    if numbers.get("step") and numbers.get("seconds") is not None:
+        numbers["step_ms"] = 1000 * numbers["seconds"] / numbers["step"]
+    report = read_evaluation(path) or {}
+    # An evaluation of an earlier step says nothing about a run that has gone on.
+    evaluated = "step" in report and report["step"] == numbers.get("step")
+    warnings: tuple[str, ...] = ()
+    if evaluated:
+        numbers |= {name: report.get(name) for name in _EVALUATED}
+        warnings = tuple(map(str, report.get("warnings") or ()))
+    return Summary(path, found.config, rows, numbers, evaluated, warnings)
+
+
+def read_evaluation(path: Path) -> dict[str, Any] | None:
+    """Return evaluation.json of a run, `None` if it has not been evaluated."""
+    file = path / "evaluation.json"
+    if not file.is_file():
+        return None
+    try:
+        return dict(json.loads(file.read_text()))
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({error}): pathgrad evaluate {path}") from error
+
+
+def _alike(config: dict[str, Any], generations: int = 9) -> dict[str, Any]:
+    flat = {"experiment": config.get("experiment"), **_flat(config.get("options", {}))}
+    flat.pop("training.seed", None)
+    if flat.get("init_from") and generations:
+        # Seeds often begin each with its own smaller lattice: those may differ by their seed too.
+        try:
+            parent = RunDir.open(flat["init_from"]).config
+        except UserError:
+            return flat  # moved or removed: then its name has to do
+        flat["init_from"] = _alike(parent, generations - 1)
+    return flat
+
+
+def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in options.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return flat
+
+
+def grouped(summaries: list[Summary]) -> list[list[Summary]]:
+    """Return the runs in groups that differ by their seed only; small lattices first."""
+    groups: dict[str, list[Summary]] = {}
+    for s in summaries:
+        groups.setdefault(s.group, []).append(s)
+    return sorted(groups.values(), key=lambda group: group[0].size or 0)
+
+
+def names_of(summaries: list[Summary]) -> list[str]:
+    """Return the ends of the paths, as long as it takes to tell them apart."""
+    parts = [s.path.resolve().parts for s in summaries]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(p[-length:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(s.path) for s in summaries]
+
+
+def labels_of(summaries: list[Summary]) -> dict[str, str]:
+    """Return for each group its estimator, and what tells it from the other groups of its lattice size."""
+    firsts = [group[0] for group in grouped(summaries)]
+    names = names_of(firsts)
+    every = sorted({n for s in firsts for n in s.alike} - {"training.estimator", "size"})
+    telling = [n for n in every if _differs_within_a_size(firsts, n)]
+    labels = {}
+    for name, s in zip(names, firsts, strict=True):
+        words = [_word(n, s) for n in telling] if len(telling) <= _MOST_WORDS else [name]
+        labels[s.group] = ", ".join([s.estimator, *words])
+    return labels
+
+
+def _differs_within_a_size(firsts: list[Summary], name: str) -> bool:
+    """Say whether an option has several values at one lattice size (between sizes, many must differ)."""
+    values: dict[Any, set[str]] = {}
+    for s in firsts:
+        values.setdefault(s.size, set()).add(str(s.alike.get(name)))
+    return any(len(found) > 1 for found in values.values())
+
+
+def _word(name: str, s: Summary) -> str:
+    value = s.alike.get(name, "by default")
+    if isinstance(value, dict):  # of the run it began with
+        value = Path(s.config["options"]["init_from"]).name
+    return f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

@@ -1,0 +1,106 @@
+r"""Independence Metropolis on weighted draws, and how much its memory costs.
+
+Autocorrelation times are $\tau = \frac12 + \sum_{t \ge 1} \rho(t)$: independent states have 1/2, and a mean
+over $N$ states has the squared error $2 \tau\, \mathrm{var} / N$.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+# In units of tau. Wider than the usual 5, because a draw of large weight is held for long: the memory of
+# this chain does not fade like one exponential, and with many draws the noise of more terms is small.
+_WINDOW = 10.0
+
+
+class Chain(NamedTuple):
+    """A Markov chain over draws.
+
+    Attributes:
+        held: Number of the draw that is the state, for each time.
+        acceptance: Fraction of the proposals that were accepted.
+    """
+
+    held: np.ndarray
+    acceptance: float
+
+
+class Average(NamedTuple):
+    """The mean of a series with memory.
+
+    Attributes:
+        value: The mean.
+        error: Its standard error, memory included.
+        tau: Integrated autocorrelation time.
+    """
+
+    value: float
+    error: float
+    tau: float
+
+
+def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
+    r"""Propose the draws in their order and accept each with probability $\min(1, w' / w)$.
+
+    A rejected proposal leaves the chain where it is, and the state is counted once more. The chain begins at
+    the first draw and forgets nothing: after the first acceptances it is in equilibrium, so beginning there
+    biases a mean by $\tau / N$ of a standard deviation, below its error by $\sqrt{\tau / N}$. A burn-in to be
+    chosen would be one more number to explain.
+
+    Args:
+        log_weight: $\log p - \log q$ at draws of $q$; not NaN.
+        rng: Source of the decisions.
+    """
+    # Accept where log u < log w' - log w. Written like this it needs no difference, so a weight of zero
+    # is never accepted, and left at once should it be the first.
+    reach = log_weight - np.log1p(-rng.random(len(log_weight)))
+    held, state, current = [0], 0, float(log_weight[0])
+    accepted = 0
+    for i, (limit, log_w) in enumerate(
+        zip(reach[1:].tolist(), log_weight[1:].tolist(), strict=True), start=1
+    ):
+        if limit > current:
+            state, current = i, log_w
+            accepted += 1
+        held.append(state)
+    return Chain(np.array(held), accepted / max(len(log_weight) - 1, 1))
+
+
+def gaussian_acceptance(ess: float) -> float:
+    r"""Return the acceptance of normal log-weights: $\operatorname{erfc}(\sqrt{-\ln \mathrm{ESS}} / 2)$."""
+    return math.erfc(math.sqrt(max(-math.log(ess), 0.0)) / 2)
+
+
+def tau_of_rejections(chain: Chain) -> float:
+    r"""Return the autocorrelation time of what is independent of the weights.
+
+    For such an observable $\rho(t)$ is the probability of $t$ rejections in a row, the fraction of pairs of
+    times at distance $t$ with the same state. Summed over all distances, a state held $n$ times has
+    $n (n - 1) / 2$ such pairs; so $\tau = \sum n^2 / 2N$.
+    """
+    _, times = np.unique(chain.held, return_counts=True)
+    return float(np.sum(times.astype(float) ** 2) / (2 * len(chain.held)))
+
+
+def autocorrelated_mean(series: np.ndarray) -> Average:
+    r"""Average a series and estimate its memory, in the window of Madras and Sokal.
+
+    The sum over $\rho(t)$ ends at the first $t \ge 10 \tau$: the rest would add noise and no signal. Each
+    $\rho$ comes out low because the mean is of the same series; the factor $1 + (2t + 1) / N$ makes up for it
+    (Wolff 2004).
+    """
+    n = len(series)
+    value = float(np.mean(series))
+    centred = series - value
+    variance = float(np.mean(centred**2))
+    if not variance > 0:  # a chain that never moved does not know its error; nor does one with a NaN
+        return Average(value, math.nan, math.nan)
+    length = 1 << (2 * n - 1).bit_length()  # padded with as many zeros: no end meets a beginning
+    modes = np.fft.rfft(centred, length)
+    rho = np.fft.irfft(modes.real**2 + modes.imag**2, length)[:n]
+    rho /= np.arange(n, 0, -1) * variance
+    taus = np.cumsum(rho) - 0.5
+    window = int(np.argmax(np.arange(n) >= _WINDOW * np.maximum(taus, 0.5))) or n - 1
+    tau = max(float(taus[window]) * (1 + (2 * window + 1) / n), 0.5 / n)
+    return Average(value, math.sqrt(2 * tau * variance / n), tau)

@@ -1,0 +1,141 @@
+"""`pathgrad train phi4`, as it is typed."""
+
+import json
+
+import pytest
+
+from pathgrad._cli import training
+from pathgrad._cli.main import main
+from pathgrad._errors import UserError
+from pathgrad.experiments import registry
+from pathgrad.experiments.phi4.options import PRESETS, LatticeFlowOptions, Phi4Options
+from pathgrad.experiments.phi4.problem import solver_steps
+from pathgrad.experiments.problem import Problem
+
+pytestmark = pytest.mark.xdist_group("phi4-training")
+
+SMALL = [
+    "--time-bond",
+    "2",
+    "--features",
+    "5",
+    "--channels",
+    "3",
+    "--steps",
+    "80",
+    "--block",
+    "20",
+    "--batch",
+    "32",
+]
+
+
+def rows(path):
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("phi4") / "L4"
+    words = ["train", "phi4", "--size", "4", "--coupling", "6.975", "--out", str(out)]
+    assert main([*words, *SMALL]) == 0
+    return out
+
+
+def test_training_improves_and_is_recorded(trained):
+    first, *_, last = rows(trained)
+    assert last["step"] == 80
+    assert last["loss"] < first["loss"] - 0.5
+    assert last["loss_err"] > 0
+    assert "below_bound" not in last
+    config = (trained / "config.toml").read_text()
+    for word in ('experiment = "phi4"', "coupling = 6.975", "features = 5", "beta1 = 0.8"):
+        assert word in config
+
+
+def test_larger_lattice_from_a_smaller_one(trained, tmp_path):
+    """The model is that of the smaller run unless something larger is asked for."""
+    words = ["train", "phi4", "--size", "6", "--init-from", str(trained), "--steps", "2", "--block"]
+    assert (
+        main([*words, "2", "--batch", "16", "--channels", "4", "--out", str(tmp_path / "a")]) == 0
+    )
+    config = (tmp_path / "a" / "config.toml").read_text()
+    assert "features = 5" in config
+    assert "channels = 4" in config
+    cold = ["train", "phi4", "--size", "6", *SMALL, "--steps", "2", "--block", "2", "--batch", "16"]
+    assert main([*cold, "--out", str(tmp_path / "b")]) == 0
+    assert rows(tmp_path / "a")[-1]["loss"] < rows(tmp_path / "b")[-1]["loss"] - 0.5
+
+
+def test_what_cannot_be_grown_is_refused(trained, tmp_path, capsys):
+    words = ["train", "phi4", "--init-from", str(trained), "--out", str(tmp_path / "c"), "--size"]
+    assert main([*words, "6", "--channels", "2"]) == 2
+    assert "not shrink" in capsys.readouterr().err
+    assert main([*words, "2", "--coupling", "1"]) == 2
+    assert "from size 4 to 2" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+    words[3] = str(tmp_path / "nowhere")
+    assert main([*words, "6"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--size", "7"], "give --coupling"),
+        (["--time-kernels", "4"], "odd"),
+        (["--time-kernels", "21", "--solver-steps", "8"], "at least 20"),
+        (["--base-mass-squared", "-1"], "must be positive"),
+        (["--coupling", "-1"], "no lower bound"),
+        (["--beta2", "1"], "--beta2"),
+    ],
+)
+def test_bad_options_are_one_line(words, said, tmp_path, capsys):
+    assert main(["train", "phi4", *words, "--out", str(tmp_path / "d")]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+
+
+def test_steps_resolve_the_fastest_time_kernel():
+    assert solver_steps(LatticeFlowOptions(time_kernels=1)) == 6
+    assert solver_steps(LatticeFlowOptions(time_kernels=3)) == 6
+    assert solver_steps(LatticeFlowOptions(time_kernels=21)) == 40
+    assert solver_steps(LatticeFlowOptions(time_kernels=21, solver_steps=20)) == 20
+
+
+def test_paper_preset_is_the_published_one():
+    options = PRESETS["paper"]
+    flow, training_options = options.flow, options.training
+    assert (flow.time_kernels, flow.time_bond, flow.features, flow.channels) == (21, 20, 50, 20)
+    assert (flow.base, flow.solver_steps, flow.adjoint) == ("unit", 50, "backsolve")
+    assert (training_options.batch, training_options.learning_rate) == (5000, 5e-4)
+    assert (training_options.beta1, training_options.beta2, training_options.decay) == (
+        0.9,
+        0.999,
+        "none",
+    )
+    assert registry.build("phi4", options).flow.shape == (12, 12)
+
+
+def test_alarm_below_the_bound(capsys):
+    """A loss below -log Z by more than all errors is told once, and marked in every row."""
+    problem = registry.build("phi4", Phi4Options())
+    assert problem.log_z == pytest.approx(6.984948)
+    alarmed = []
+    for step, loss in ((1, -6.97), (2, -6.99), (3, -7.3), (4, -7.9)):
+        row = {"step": step, "loss": loss, "loss_err": 0.01}
+        training._watch_bound(row, problem, alarmed)
+        assert ("below_bound" in row) == (step >= 3)
+    assert alarmed == [3, 4]
+    told = capsys.readouterr().err
+    assert told.count("warning") == 1
+    assert "--solver-steps" in told
+    unknown = Problem(problem.flow, problem.target, problem.settings)
+    training._watch_bound({"step": 1, "loss": -100.0, "loss_err": 0.0}, unknown, alarmed)
+    assert alarmed == [3, 4]
+
+
+def test_unknown_size_has_no_default_coupling():
+    with pytest.raises(UserError, match="6, 8, 10, 12, 14, 20, 32, 64"):
+        _ = Phi4Options(size=9).action_coupling
