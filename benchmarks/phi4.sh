@@ -1,7 +1,8 @@
 #!/bin/sh
-# Path against total gradient on the lattice, three seeds, then larger lattices by transfer. Two runs at a time,
-# each on a core of its own: both estimators meet the same conditions. Runs and evaluations go to results/phi4.
+# Path against total gradient on the lattice: three seeds at sizes 6 and 12, and sizes 20 and 32 by transfer from
+# the size before. Two runs at a time, each on a core of its own: both estimators meet the same conditions.
 set -eu
+BEFORE=
 cd "$(dirname "$0")/.."
 OUT=results/phi4
 PATHGRAD=.venv/bin/pathgrad
@@ -19,10 +20,10 @@ from() { # each goes on with the smaller lattice of its own kind
     if [ -n "$BEFORE" ]; then echo "--init-from $OUT/$BEFORE-$1-s$2"; fi
 }
 
-BEFORE=
-for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1200 --max-seconds 60 --block 25; done
-for seed in 0 1 2; do pair L12 $seed --size 12 --steps 2000 --max-seconds 420 --solver-steps 8 --block 25; done
-BEFORE=L12
-pair L20 0 --size 20 --steps 900 --batch 96 --max-seconds 600 --block 15
-BEFORE=L20
-pair L32 0 --size 32 --steps 400 --batch 64 --max-seconds 700 --block 10
+case ${1:-} in
+6) for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1200 --max-seconds 60 --block 25; done ;;
+12) for seed in 0 1 2; do pair L12 $seed --size 12 --steps 1400 --max-seconds 300 --solver-steps 8 --block 25; done ;;
+20) BEFORE=L12 && pair L20 0 --size 20 --steps 800 --batch 96 --max-seconds 600 --block 20 ;;
+32) BEFORE=L20 && pair L32 0 --size 32 --steps 400 --batch 64 --max-seconds 700 --block 10 ;;
+*) echo "usage: $0 6|12|20|32" && exit 2 ;;
+esac
