@@ -12,18 +12,21 @@ pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
     shift 2
     taskset -c 0 $PATHGRAD train phi4 --estimator path --seed "$seed" --out $OUT/"$name"-path-s"$seed" \
         $(from path "$seed") "$@" &
+    one=$!
     taskset -c 1 $PATHGRAD train phi4 --estimator total --seed "$seed" --out $OUT/"$name"-total-s"$seed" \
         $(from total "$seed") "$@" &
-    wait
+    other=$!
+    wait $one
+    wait $other
 }
 from() { # each goes on with the smaller lattice of its own kind
     if [ -n "$BEFORE" ]; then echo "--init-from $OUT/$BEFORE-$1-s$2"; fi
 }
 
 case ${1:-} in
-6) for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1200 --max-seconds 60 --block 25; done ;;
+6) for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1000 --max-seconds 60 --block 25; done ;;
 12) for seed in 0 1 2; do pair L12 $seed --size 12 --steps 1400 --max-seconds 300 --solver-steps 8 --block 25; done ;;
-20) BEFORE=L12 && pair L20 0 --size 20 --steps 800 --batch 96 --max-seconds 600 --block 20 ;;
-32) BEFORE=L20 && pair L32 0 --size 32 --steps 400 --batch 64 --max-seconds 700 --block 10 ;;
+20) BEFORE=L12 && pair L20 0 --size 20 --steps 700 --batch 96 --max-seconds 600 --block 20 ;;
+32) BEFORE=L20 && pair L32 0 --size 32 --steps 350 --batch 64 --max-seconds 700 --block 10 ;;
 *) echo "usage: $0 6|12|20|32" && exit 2 ;;
 esac
