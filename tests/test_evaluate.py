@@ -100,6 +100,10 @@ class Scaling(pg.AbstractTractableField):
         return x, jnp.asarray(1.0, x.dtype)
 
 
+def _ess(weight):
+    return np.mean(weight) ** 2 / np.mean(weight**2)
+
+
 def test_shift_of_the_solver_and_its_error_against_closed_forms():
     flow = pg.Flow(pg.StandardNormal((1,)), [pg.CNF(Scaling(), pg.ClosedForm(), pg.FixedStep(1))])
     target = pg.LogDensity(lambda x: -0.5 * jnp.sum(x * x), (1,))
@@ -118,8 +122,14 @@ def test_shift_of_the_solver_and_its_error_against_closed_forms():
     # Both sides share their draws, so the shift is far better known than log Z itself.
     assert abs(found.solver_shift) > 10 * error
     assert found.solver_shift_err < 0.05 * found.log_z_err
-    sizes = [np.mean(w) ** 2 / np.mean(w**2) for w in weights]
+    sizes = [_ess(w) for w in weights]
     assert found.ess_shift == pytest.approx(sizes[1] - sizes[0], rel=1e-6)
+    # The errors of the ESS and of its shift, by leaving out ten draws at a time.
+    blocks = [w.reshape(400, 10) for w in weights]
+    kept = np.array([[_ess(np.delete(w, i, axis=0)) for i in range(400)] for w in blocks])
+    for values, error in ((kept[0], found.ess_err), (kept[1] - kept[0], found.ess_shift_err)):
+        jackknife = math.sqrt(399 / 400 * np.sum((values - values.mean()) ** 2))
+        assert error == pytest.approx(jackknife, rel=0.15)
 
 
 def test_weights_with_a_heavy_tail_are_warned_of():

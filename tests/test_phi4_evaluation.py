@@ -154,6 +154,13 @@ def test_known_values_are_set_against_the_measured_ones():
         together = math.hypot(row["error"], known.error)
         assert row["deviation"] == pytest.approx((row["value"] - known.value) / together)
         assert abs(row["deviation"]) < 4
+        if row["mcmc_value"] is not None:
+            apart = row["mcmc_value"] - known.value
+            assert abs(apart) < 4 * math.hypot(row["mcmc_error"], known.error)
+    ward = results["ward_identity"]
+    assert ward["reference"] == 0.5
+    assert abs(ward["deviation"]) < 4
+    assert ward["error"] < 0.05
     free = results["free_energy"]
     assert free["reference"] == -6.984948
     assert free["deviation"] == -results["observables"]["log_z"]["deviation"]

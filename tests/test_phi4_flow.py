@@ -11,7 +11,7 @@ import pytest
 import pathgrad as pg
 from pathgrad.experiments.phi4.base import FreeField
 from pathgrad.experiments.phi4.field import LatticeField
-from pathgrad.experiments.phi4.lattice import momenta_squared, orbits, spectrum_of_orbits
+from pathgrad.experiments.phi4.lattice import momenta_squared, orbits
 from pathgrad.experiments.phi4.reference import REFERENCE
 from pathgrad.experiments.phi4.theory import Phi4
 from pathgrad.experiments.phi4.transfer import enlarging_matrix, grow
@@ -26,8 +26,8 @@ def linear_field(size, m2):
     """The field whose flow takes unit normals to the free field: constant in time, linear, nothing else."""
     index, count = orbits(size)
     _, first = np.unique(index, return_index=True)
-    growth = 0.5 * np.log(1 / (2 * (momenta_squared(size).ravel()[first] + m2)))
-    taps = np.linalg.solve(spectrum_of_orbits(size), growth)
+    growth = 0.5 * np.log(1 / (2 * (momenta_squared(size) + m2)))
+    taps = np.fft.ifft2(growth).real.ravel()[first]
     field = LatticeField.zero(
         size, time_kernels=1, time_bond=1, features=2, channels=1, key=jr.key(0)
     )
@@ -144,9 +144,8 @@ def test_padding_keeps_every_displacement(small, large):
     padded = (enlarging_matrix(small, large) @ taps)[large_index]
     expected = np.zeros((large, large))
     half = small // 2
-    reach = range(-half, half + 1) if small % 2 == 0 else range(-(small // 2), small // 2 + 1)
-    for dx in reach:
-        for dy in reach:
+    for dx in range(-half, half + 1):
+        for dy in range(-half, half + 1):
             edges = sum(small % 2 == 0 and abs(d) == half for d in (dx, dy))
             expected[dx % large, dy % large] += taps[small_index[dx % small, dy % small]] / 2**edges
     assert np.allclose(padded, expected)

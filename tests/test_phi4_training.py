@@ -1,6 +1,7 @@
 """`pathgrad train phi4`, as it is typed."""
 
 import json
+import shutil
 
 import pytest
 
@@ -67,6 +68,46 @@ def test_larger_lattice_from_a_smaller_one(trained, tmp_path):
     assert rows(tmp_path / "a")[-1]["loss"] < rows(tmp_path / "b")[-1]["loss"] - 0.5
 
 
+def test_killed_transfer_begins_with_what_it_was_given(trained, tmp_path):
+    """Even before its first checkpoint, and with the smaller run gone."""
+    source, out = tmp_path / "source", tmp_path / "run"
+    shutil.copytree(trained, source)
+    words = [
+        "train",
+        "phi4",
+        "--size",
+        "6",
+        "--steps",
+        "2",
+        "--block",
+        "1",
+        "--batch",
+        "16",
+        "--out",
+    ]
+    assert main([*words, str(out), "--init-from", str(source)]) == 0
+    config = (out / "config.toml").read_text()
+    assert "init_from_step = 80" in config
+    first = rows(out)
+    for checkpoint in (out / "checkpoints").iterdir():
+        if "step-000000000." not in checkpoint.name:
+            checkpoint.unlink()
+    (out / "metrics.jsonl").write_text("")
+    shutil.rmtree(source)
+    assert main(["train", "phi4", "--out", str(out), "--resume"]) == 0
+    assert [r["loss"] for r in rows(out)] == [r["loss"] for r in first]
+
+
+def test_same_lattice_goes_on_with_everything_but_the_training(trained, tmp_path):
+    out = tmp_path / "again"
+    words = ["train", "phi4", "--init_from", str(trained), "--steps", "1", "--block", "1"]
+    assert main([*words, "--batch", "16", "--out", str(out)]) == 0
+    config = (out / "config.toml").read_text()
+    for word in ("size = 4", "coupling = 6.975", "features = 5"):
+        assert word in config
+    assert rows(out)[0]["loss"] < rows(trained)[0]["loss"] - 0.5
+
+
 def test_what_cannot_be_grown_is_refused(trained, tmp_path, capsys):
     words = ["train", "phi4", "--init-from", str(trained), "--out", str(tmp_path / "c"), "--size"]
     assert main([*words, "6", "--channels", "2"]) == 2
@@ -87,6 +128,8 @@ def test_what_cannot_be_grown_is_refused(trained, tmp_path, capsys):
         (["--time-kernels", "21", "--solver-steps", "8"], "at least 20"),
         (["--base-mass-squared", "-1"], "must be positive"),
         (["--coupling", "-1"], "no lower bound"),
+        (["--base", "unit", "--base-mass-squared", "1"], "--base free"),
+        (["--time-kernels", "1", "--solver-steps", "0"], "at least 1"),
         (["--beta2", "1"], "--beta2"),
     ],
 )

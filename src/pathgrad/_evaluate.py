@@ -29,6 +29,7 @@ class Evaluation:
         samples: Number of draws.
         failed: Draws whose weight is NaN or plus infinity. If there are any, the numbers are NaN too.
         ess: Effective sample size as a fraction of the draws.
+        ess_err: Its standard error.
         forward_ess: The same from exact draws of the target, where it has them. It sees modes that the
             flow has missed.
         elbo: Mean of `log p - log q`; a lower bound of `log_z`.
@@ -42,6 +43,7 @@ class Evaluation:
         solver_shift_err: Standard error of that shift. Both sides share their draws, so it is much smaller
             than the error of `log_z` unless the weights themselves change.
         ess_shift: How far `ess` moves, on the same draws.
+        ess_shift_err: Standard error of that shift.
         evaluations: Field evaluations of one draw.
         warnings: What keeps the numbers from being trusted, each with its remedy; empty if nothing does.
         verdict: All of it in one sentence.
@@ -50,6 +52,7 @@ class Evaluation:
     samples: int
     failed: int
     ess: float
+    ess_err: float
     forward_ess: float | None
     elbo: float
     kl: float
@@ -60,6 +63,7 @@ class Evaluation:
     solver_shift: float
     solver_shift_err: float
     ess_shift: float
+    ess_shift_err: float
     evaluations: float
     warnings: list[str]
     verdict: str
@@ -167,6 +171,7 @@ def evaluate(
         "samples": int(log_weight.size),
         "failed": int(jnp.sum(jnp.isnan(log_weight) | (log_weight == jnp.inf))),
         "ess": float(metrics.ess(log_weight)),
+        "ess_err": _error_of_mean(_ess_influence(log_weight)),
         "elbo": centre + float(metrics.elbo(log_weight)),
         "kl": float(kl.value),
         "kl_err": float(kl.error),
@@ -199,7 +204,7 @@ def _solver_shift(
     flow: Flow, target: Target, key: Key[Array, ""], log_weight: np.ndarray
 ) -> dict[str, float]:
     """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
-    names = ("solver_shift", "solver_shift_err", "ess_shift")
+    names = ("solver_shift", "solver_shift_err", "ess_shift", "ess_shift_err")
     if not flow.transforms:
         return dict.fromkeys(names, 0.0)
     if eqx.tree_equal(flow.refined(2), flow) is True:
@@ -213,9 +218,26 @@ def _solver_shift(
     z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
     # A draw moves log Z by w / Z - 1, on either side; their difference is its influence on the shift.
     influence = jnp.exp(after - finer_z) - jnp.exp(before - z)
-    error = jnp.std(influence) / math.sqrt(max(n - 1, 1))
-    moved = (finer_z - z, error, metrics.ess(after) - metrics.ess(before))
+    ess_influence = _ess_influence(after) - _ess_influence(before)
+    moved = (
+        finer_z - z,
+        _error_of_mean(influence),
+        metrics.ess(after) - metrics.ess(before),
+        _error_of_mean(ess_influence),
+    )
     return dict(zip(names, map(float, moved), strict=True))
+
+
+def _error_of_mean(influence: Float[Array, " batch"]) -> float:
+    """Return the standard error of what each draw moves by its influence over the number of draws."""
+    return float(jnp.std(influence) / math.sqrt(max(influence.size - 1, 1)))
+
+
+def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
+    """Return by how much each draw moves the effective sample size, (mean w)^2 / mean w^2."""
+    weight = jnp.exp(log_weight - metrics.log_z(log_weight).value)
+    size = metrics.ess(log_weight)
+    return size * (2 * weight - size * weight**2 - 1)
 
 
 def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array, ""]) -> float:
@@ -264,6 +286,15 @@ def _warnings(numbers: dict[str, Any], no_shift: float) -> list[_Warning]:
             f"The ODE solver is too coarse: with twice the steps log Z moves by {shift:+.1e}, more than its "
             f"error of {error:.1e}, and the ESS by {numbers['ess_shift']:+.2%}. Evaluate with twice the "
             "`--refine` (in Python: `flow.refined(2)`), or train with more solver steps."
+        )
+        found.append(_Warning(text, "a coarse solver"))
+    elif abs(numbers["ess_shift"]) > max(
+        math.hypot(numbers["ess_err"], numbers["ess_shift_err"]), no_shift
+    ):
+        text = (
+            f"With twice the solver steps the ESS moves by {numbers['ess_shift']:+.2%}, more than its error "
+            f"of {numbers['ess_err']:.2%}. Evaluate with twice the `--refine` (in Python: "
+            "`flow.refined(2)`), or train with more solver steps."
         )
         found.append(_Warning(text, "a coarse solver"))
     return found

@@ -67,12 +67,16 @@ def _one_line(box: str, prog: str) -> str:
 
 def peek(words: list[str], name: str) -> str | None:
     """Return the value of an option before the real parsing, `None` if it is not there."""
+    found = None
     for i, word in enumerate(words):
-        if word == name and i + 1 < len(words):
-            return words[i + 1]
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") != name:
+            continue
+        if equals:
+            found = value
+        elif i + 1 < len(words):
+            found = words[i + 1]
+    return found
 
 
 def stored_options(words: list[str], experiment: str) -> Any | None:
@@ -82,17 +86,18 @@ def stored_options(words: list[str], experiment: str) -> Any | None:
         out = peek(words, "--out")
         if out is None:
             raise UserError("--resume needs --out, the directory of the run to go on with.")
-        return _same_experiment(RunDir.open(out).config, out, experiment)
+        return same_experiment(RunDir.open(out).config, out, experiment)
     if config is not None:
         try:
             contents = tomllib.loads(Path(config).read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UserError(f"--config {config} cannot be read: {error}") from error
-        return _same_experiment(contents, config, experiment)
+        return same_experiment(contents, config, experiment)
     return None
 
 
-def _same_experiment(config: Mapping[str, Any], where: str, experiment: str) -> Any:
+def same_experiment(config: Mapping[str, Any], where: str, experiment: str) -> Any:
+    """Return the options in the contents of a `config.toml`, which must be of the given experiment."""
     name, options = registry.read_options(dict(config), where)
     if name != experiment:
         raise UserError(f"{where} is of the experiment {name!r}, not {experiment!r}.")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,11 +65,15 @@ def check_refine(refine: int | None) -> None:
 def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None) -> dict[str, Any]:
     """Evaluate a run, write what was found and its picture into it, and return it as it is in JSON."""
     import pathgrad as pg
+    from pathgrad._train.rundir import provenance
     from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
     trained = load_run(path)
+    # Before the long work, not after it.
+    if not os.access(path, os.W_OK):
+        raise UserError(f"{path} cannot be written to, and evaluation leaves its results there.")
     problem = trained.problem
     refine = problem.evaluation_refine if refine is None else refine
     flow = trained.state.flow.refined(refine)
@@ -89,14 +94,38 @@ def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None)
     elif problem.log_z is not None:
         result |= {"log_z_known": problem.log_z, "log_z_known_err": problem.log_z_err}
     result |= {"seed": seed, "step": int(trained.state.step), "run": str(path)}
+    result["provenance"] = provenance()
     arrays = None
     if measurement is not None:
         more, arrays = measurement.finish(found)
         result |= more
+    if arrays is not None:
+        _write_arrays(trained, arrays)
     # What is printed and returned is what a reader of the file finds: JSON without NaN.
     result = json.loads(trained.run.write_json("evaluation.json", result).read_text("utf-8"))
-    _draw_picture(trained, draws, arrays, result)
+    try:
+        _draw_picture(trained, draws, arrays, result)
+    except OSError as error:
+        # The numbers are there; do not lose them for a picture.
+        print(f"pathgrad: the picture could not be written: {error.strerror}.", file=sys.stderr)
     return result
+
+
+def _write_arrays(trained: "Trained", arrays: "dict[str, np.ndarray]") -> None:
+    """Write what was measured, for other pictures."""
+    import io
+
+    import numpy as np
+
+    from pathgrad._train.files import write_atomically
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    path = trained.run.output("evaluation.npz")
+    try:
+        write_atomically(path, [buffer.getbuffer()])
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 def _draw(chunks: Any, measurement: Any) -> "dict[str, np.ndarray]":
@@ -125,20 +154,13 @@ def _draw_picture(
     arrays: "dict[str, np.ndarray] | None",
     result: dict[str, Any],
 ) -> None:
-    """Draw what was found. Measured arrays go to a file as well, for other pictures."""
-    import io
-
+    """Draw what was found."""
     import jax
-    import numpy as np
 
     from pathgrad import _plots
-    from pathgrad._train.files import write_atomically
 
     rows, picture = trained.run.read_metrics(), trained.run.output("evaluation.png")
     if arrays is not None:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-        write_atomically(trained.run.output("evaluation.npz"), [buffer.getbuffer()])
         _plots.plot_lattice(rows, arrays, result, picture)
         return
     target = trained.problem.target
@@ -178,7 +200,7 @@ def _print_table(result: dict[str, Any]) -> None:
 
     rows = [
         ("draws", f"{result['samples']} ({result['failed']} failed)"),
-        ("ESS", form("ess", ".3%")),
+        ("ESS", f"{form('ess', '.3%')} ± {form('ess_err', '.3%')}"),
         ("reverse KL", f"{form('kl', '.5f')} ± {form('kl_err', '.5f')}"),
         ("log Z", f"{form('log_z', '.5f')} ± {form('log_z_err', '.5f')}"),
         ("ELBO", form("elbo", ".5f")),

@@ -61,7 +61,7 @@ def run(prog: str, words: list[str]) -> int:
         _write(given.out, arrays)
     except OSError as error:
         raise UserError(f"{given.out} cannot be written: {error.strerror}.") from error
-    failed = int(np.isnan(arrays["log_weight"]).sum())
+    failed = int(np.sum(np.isnan(arrays["log_weight"]) | (arrays["log_weight"] == np.inf)))
     print(f"{given.n} draws in {given.out}" + (f"; {failed} of them failed" if failed else ""))
     return 0
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pathgrad._errors import UserError
 from pathgrad.experiments.phi4.options import PRESETS, Phi4Options
 
-from .arguments import Where, check_resumed, parse, peek, stored_options
+from .arguments import Where, check_resumed, parse, peek, same_experiment, stored_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +40,19 @@ def _defaults(words: list[str]) -> Phi4Options:
     source = peek(words, "--init-from")
     if source is None:
         return preset
-    # The model goes on as it was; the base mass belongs to the lattice it was made for.
     from pathgrad._train.rundir import RunDir
-    from pathgrad.experiments import registry
 
-    name, options = registry.read_options(RunDir.open(source).config, source)
-    if name != "phi4":
-        raise UserError(f"--init-from {source} is a run of {name!r}, not of phi4.")
+    options = same_experiment(RunDir.open(source).config, f"--init-from {source}", "phi4")
+    begun = dataclasses.replace(options, training=preset.training, init_from=None)
+    if peek(words, "--size") in (None, str(options.size)):
+        return begun
+    # The model goes on as it was; coupling and mass of the base belong to the lattice they were for.
     flow = dataclasses.replace(options.flow, base_mass_squared=None)
-    return dataclasses.replace(preset, flow=flow)
+    return dataclasses.replace(begun, coupling=None, flow=flow)
 
 
 def _grown(source: str) -> Any:
-    """Return how the untrained flow of a problem is replaced by one grown from another run."""
+    """Return what makes the flow to begin with out of another run, and says what that run was."""
 
     def begin(flow: Any) -> Any:
         from pathgrad.experiments.phi4.transfer import grow
@@ -65,8 +65,15 @@ def _grown(source: str) -> Any:
                 f"--init-from {source} is a run of {trained.experiment!r}, not of phi4."
             )
         try:
-            return grow(trained.state.flow, flow)
+            grown = grow(trained.state.flow, flow)
         except ValueError as error:
             raise UserError(f"--init-from {source}: {error}") from error
+        rows = trained.run.read_metrics()
+        origin = {
+            "init_from_step": int(trained.state.step),
+            "init_from_seconds": rows[-1]["seconds"] if rows else 0.0,
+            "init_from_commit": trained.run.config.get("provenance", {}).get("commit", ""),
+        }
+        return grown, origin
 
     return begin

@@ -22,12 +22,16 @@ from .arguments import Where
 def train(experiment: str, options: Any, where: Where, begin: Any = None) -> int:
     """Train from the beginning or, with `where.resume`, from the last checkpoint. Return the exit code.
 
-    `begin(flow)` returns the flow to start from, given the one that the options describe.
+    `begin(flow)` returns the flow to start from, given the one that the options describe, and what the
+    run should remember of where it came from.
     """
     out = where.out or Path("runs") / options.name
     problem = registry.build(experiment, options)
-    config = registry.write_options(experiment, options) | {"provenance": provenance()}
-    flow = problem.flow if begin is None or where.resume else begin(problem.flow)
+    flow, origin = problem.flow, {}
+    if begin is not None and not where.resume:
+        flow, origin = begin(flow)
+    made = {"provenance": provenance() | origin}
+    config = registry.write_options(experiment, options) | made
     state = pg.init(flow, problem.target, problem.settings.optimizer)
     seconds = 0.0
     run = (
@@ -37,6 +41,9 @@ def train(experiment: str, options: Any, where: Where, begin: Any = None) -> int
         if where.resume:
             state, seconds = load_state(run, state)
             run.write_config(run.config | registry.write_options(experiment, options))
+        else:
+            # What a run begins with may be gone when it is resumed.
+            run.checkpoints.save(state, step=0, meta={"seconds": seconds})
         return _train(run, problem, options.training, state, seconds, where.checkpoint_seconds)
 
 

@@ -17,8 +17,8 @@ def equal_times(summaries: list[Summary]) -> list[str]:
     """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
     rivals: dict[str, list[list[Summary]]] = {}
     for group in grouped(summaries):
-        same = {n: v for n, v in group[0].alike.items() if n not in _MAY_DIFFER}
-        rivals.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(group)
+        same = json.dumps(_same(group[0].alike), sort_keys=True, default=str)
+        rivals.setdefault(same, []).append(group)
     said = []
     for groups in rivals.values():
         groups = sorted(groups, key=lambda group: _ORDER.get(group[0].estimator, 9))
@@ -26,6 +26,15 @@ def equal_times(summaries: list[Summary]) -> list[str]:
             if one[0].estimator != other[0].estimator:
                 said += _compare(one, other)
     return said
+
+
+def _same(alike: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what may differ, also of the runs that these began with."""
+    return {
+        name: _same(value) if isinstance(value, dict) else value
+        for name, value in alike.items()
+        if name not in _MAY_DIFFER
+    }
 
 
 def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
@@ -48,6 +57,8 @@ def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
         f"{head}, each after {seconds:.1f} s of training (when the first of them ended; last block of steps "
         f"until then): ESS {values}, a difference of {100 * (means[0] - means[1]):+.2f} points."
     )
+    if any(s.config.get("options", {}).get("init_from") for s in runs):
+        said += " The training of the runs they began with is not counted."
     costs = [statistics.mean(s.numbers["step_ms"] for s in group) for group in (one, other)]
     if costs[1] > 0:
         more = costs[0] / costs[1] - 1

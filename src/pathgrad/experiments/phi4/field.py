@@ -6,13 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
 
 from .channels import channels, weighted_sum
-from .lattice import orbits, spectrum_of_orbits, transform
+from .lattice import orbits, spectrum, transform
 
 
 class LatticeField(pg.AbstractTractableField):
@@ -103,32 +102,29 @@ class LatticeField(pg.AbstractTractableField):
         bond = self.feature_bond / self.feature_bond.shape[1]
         return self.omega, bond[:, :-1], bond[:, -1]
 
-    def _convolve(self, on_orbits: Float[Array, "orbit channel"], h: Float[Array, "channel x y"]):
-        """Convolve each channel with its kernel, given by its spectrum, and add them up."""
-        index, _ = orbits(self.size)
-        return transform(weighted_sum(on_orbits.T[:, index], transform(h)))
+    def _unfolded(self, taps: Float[Array, "orbit ..."]) -> Float[Array, "... size size"]:
+        """Return kernels on the lattice from their values on the orbits."""
+        return jnp.moveaxis(taps, 0, -1)[..., orbits(self.size)[0]]
 
     def __call__(self, t, x):
         taps = self.kernel @ self._strengths(t)
-        spectrum = jnp.asarray(spectrum_of_orbits(self.size), x.dtype) @ taps
-        return self._convolve(spectrum, channels(0, x, *self._channel_functions()))
+        h = channels(0, x, *self._channel_functions())
+        return _convolved(spectrum(self._unfolded(taps)), h)
 
     def prepare(self):
-        matrix = spectrum_of_orbits(self.size).astype(self.kernel.dtype)
-        return jnp.einsum("ko,ocd->kcd", matrix, self.kernel)
+        return spectrum(self._unfolded(self.kernel))
 
     def velocity_and_divergence(self, t, x, prepared):
         strengths = self._strengths(t)
         omega, bond, slope = self._channel_functions()
-        velocity = self._convolve(prepared @ strengths, channels(0, x, omega, bond, slope))
+        h = channels(0, x, omega, bond, slope)
+        velocity = _convolved(jnp.einsum("cdxy,d->cxy", prepared, strengths), h)
         origin = self.kernel[0] @ strengths  # K_c(t, 0)
         # The origin's taps are the same at all sites: mix the channels first, differentiate one function.
         mixed = channels(1, x, omega, (origin @ bond)[None], (origin @ slope)[None])
         return velocity, jnp.sum(mixed)
 
 
-def number_of_parameters(field: LatticeField) -> int:
-    """Count the trained numbers."""
-    return sum(
-        int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(eqx.filter(field, eqx.is_array))
-    )
+def _convolved(spectra: Float[Array, "channel x y"], h: Float[Array, "channel x y"]) -> Array:
+    """Convolve each channel with the kernel of the given spectrum, and add them up."""
+    return transform(weighted_sum(spectra, transform(h)))

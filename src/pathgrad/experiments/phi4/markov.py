@@ -94,7 +94,9 @@ def autocorrelated_mean(series: np.ndarray) -> Average:
     value = float(np.mean(series))
     centred = series - value
     variance = float(np.mean(centred**2))
-    if not variance > 0:  # a chain that never moved does not know its error; nor does one with a NaN
+    if (
+        not variance > 0
+    ):  # a chain that never moved does not know its error; nor does one with a NaN
         return Average(value, math.nan, math.nan)
     length = 1 << (2 * n - 1).bit_length()  # padded with as many zeros: no end meets a beginning
     modes = np.fft.rfft(centred, length)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .lattice import orbits, spectrum_of_orbits, transform
+from .lattice import orbits, spectrum, transform
 from .theory import Phi4
 
 
@@ -135,4 +135,5 @@ def plane(power: np.ndarray) -> np.ndarray:
     on_orbits = power.reshape(*power.shape[:-2], -1) @ (members / members.sum(axis=0))
     half = size // 2 + 1
     # The transform is its own inverse up to 1/V, and an average over orbits has the symmetry it asks for.
-    return (on_orbits @ spectrum_of_orbits(size).T)[..., index[:half, :half]] / size**2
+    whole = np.asarray(spectrum(jnp.asarray(on_orbits[..., index])))
+    return whole[..., :half, :half] / size**2

@@ -20,13 +20,14 @@ _STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
 def solver_steps(options: LatticeFlowOptions) -> int:
     """Return the number of Runge-Kutta steps asked for, or enough for the time kernels."""
     fastest = (options.time_kernels - 1) // 2
+    enough, least = max(_FEWEST, _STEPS_A_PERIOD * fastest), max(1, _FEWEST_A_PERIOD * fastest)
     if options.solver_steps is None:
-        return max(_FEWEST, _STEPS_A_PERIOD * fastest)
-    if options.solver_steps < max(1, _FEWEST_A_PERIOD * fastest):
+        return enough
+    if options.solver_steps < least:
         raise ValueError(
             f"--solver-steps {options.solver_steps} cannot resolve {options.time_kernels} time kernels, the "
-            f"fastest with {fastest} periods: take at least {_FEWEST_A_PERIOD * fastest} (better "
-            f"{_STEPS_A_PERIOD * fastest}), or fewer --time-kernels."
+            f"fastest with {fastest} periods: take at least {least} (better {enough}), or fewer "
+            "--time-kernels."
         )
     return options.solver_steps
 
@@ -34,6 +35,10 @@ def solver_steps(options: LatticeFlowOptions) -> int:
 def make_flow(options: LatticeFlowOptions, target: Phi4, key) -> pg.Flow:
     """Return the untrained flow: the base, and a velocity of zero."""
     mass_squared = options.base_mass_squared
+    if mass_squared is not None and options.base != "free":
+        raise ValueError(
+            "--base-mass-squared is of a free field: leave it away, or take --base free."
+        )
     if mass_squared is None:
         mass_squared = base_mass_squared(target.size, target.coupling, target.mass_squared)
     base = (

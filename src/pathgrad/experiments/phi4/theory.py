@@ -1,5 +1,7 @@
 r"""The action of $\phi^4$ theory, in the normalisation of the benchmark: no 1/2, no 1/4!."""
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -25,6 +27,10 @@ class Phi4(eqx.Module):
     def __check_init__(self):
         if self.size < 2:
             raise ValueError(f"A lattice has at least 2 sites along an axis, got {self.size}.")
+        if not (math.isfinite(self.coupling) and math.isfinite(self.mass_squared)):
+            raise ValueError(
+                f"Coupling and mass_squared must be finite, got {self.coupling} and {self.mass_squared}."
+            )
         if not (self.coupling > 0 or (self.coupling == 0 and self.mass_squared > 0)):
             raise ValueError(
                 f"The action has no lower bound with coupling {self.coupling} and mass_squared "

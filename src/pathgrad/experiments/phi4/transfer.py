@@ -26,21 +26,20 @@ def enlarging_matrix(small: int, large: int) -> np.ndarray:
     for d in range(-(small // 2), small // 2 + 1):
         edge = small % 2 == 0 and abs(d) == small // 2
         along[d % large, d % small] += 0.5 if edge else 1.0
-    members = np.zeros((large_count, large * large))
-    members[large_index.ravel(), np.arange(large * large)] = 1
-    unfold = np.zeros((small * small, small_count))
-    unfold[np.arange(small * small), small_index.ravel()] = 1
+    taps = np.eye(small_count)[:, small_index]  # a kernel for each orbit
+    padded = along @ taps @ along.T
+    members = np.eye(large_count)[large_index.ravel()]
     # Weights are averaged over an orbit (gradients would be summed).
-    return (members / members.sum(1, keepdims=True)) @ np.kron(along, along) @ unfold
+    return (padded.reshape(small_count, -1) @ (members / members.sum(axis=0))).T
 
 
-def _padded(x: Float[Array, "..."], shape: tuple[int, ...], fill: Float[Array, "..."]) -> Array:
+def _padded(x: Float[Array, "..."], fill: Float[Array, "..."]) -> Array:
     """Put an array into the leading corner of a larger one."""
-    return fill.at[tuple(slice(0, n) for n in x.shape)].set(x.astype(fill.dtype)).reshape(shape)
+    return fill.at[tuple(slice(0, n) for n in x.shape)].set(x.astype(fill.dtype))
 
 
 def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
-    """Return a flow of the size and model of `like` that does what `source` does.
+    """Return the flow `like` with the velocity that `source` has learnt.
 
     Base, solver and lattice are those of `like`. Where its model is larger, the new features and time kernels
     begin with zero weight, and the new channels with a zero kernel.
@@ -57,7 +56,7 @@ def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
         lambda f: (f.omega, f.time_bond, f.feature_bond, f.kernel),
         new,
         (
-            _padded(old.omega, new.omega.shape, new.omega),
+            _padded(old.omega, new.omega),
             _grown_time_bond(old, new),
             _grown_feature_bond(old, new),
             _grown_kernel(old, new),
@@ -69,7 +68,7 @@ def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
 def _grown_kernel(old: LatticeField, new: LatticeField) -> Array:
     matrix = jnp.asarray(enlarging_matrix(old.size, new.size), old.kernel.dtype)
     kernel = jnp.einsum("no,ocd->ncd", matrix, old.kernel)
-    return _padded(kernel, new.kernel.shape, jnp.zeros_like(new.kernel))
+    return _padded(kernel, jnp.zeros_like(new.kernel))
 
 
 def _grown_time_bond(old: LatticeField, new: LatticeField) -> Array:
