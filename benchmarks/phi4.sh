@@ -26,7 +26,7 @@ from() { # each goes on with the smaller lattice of its own kind
 case ${1:-} in
 6) for seed in 0 1 2; do pair L6 $seed --size 6 --steps 1000 --max-seconds 60 --block 25; done ;;
 12) for seed in 0 1 2; do pair L12 $seed --size 12 --steps 1400 --max-seconds 300 --solver-steps 8 --block 25; done ;;
-20) BEFORE=L12 && pair L20 0 --size 20 --steps 700 --batch 96 --max-seconds 600 --block 20 ;;
-32) BEFORE=L20 && pair L32 0 --size 32 --steps 350 --batch 64 --max-seconds 700 --block 10 ;;
+20) BEFORE=L12 && pair L20 0 --size 20 --steps 1400 --batch 96 --learning-rate 0.005 --max-seconds 600 --block 20 ;;
+32) BEFORE=L20 && pair L32 0 --size 32 --steps 700 --batch 64 --learning-rate 0.005 --max-seconds 700 --block 10 ;;
 *) echo "usage: $0 6|12|20|32" && exit 2 ;;
 esac
