@@ -2,7 +2,7 @@
 
     python -m benchmarks.phi4_choices > results/phi4/choices.json
 
-Each choice is varied alone from the `fast` preset, for the same number of draws (128,000), one seed. The
+Each choice is varied alone from the `fast` preset, for the same number of draws (64,000), one seed. The
 ESS is of 16,384 fresh draws with twice the solver steps. No times: trials may share the machine.
 """
 
@@ -21,7 +21,7 @@ from pathgrad.experiments.phi4.problem import build
 from pathgrad.experiments.problem import keys
 
 FAST = PRESETS["fast"]
-DRAWS = 128_000
+DRAWS = 64_000
 
 
 def varied(batch: int = 128, flow: dict[str, Any] | None = None, **training: Any) -> Phi4Options:

@@ -36,7 +36,8 @@ class LatticeFlowOptions:
 class Phi4Options:
     """Fit a flow to lattice phi^4 theory in two dimensions.
 
-    S = sum over sites of (phi_{x+1} - phi_x)^2 + (phi_{x+2} - phi_x)^2 + m^2 phi^2 + lambda phi^4.
+    The action is a sum over sites: the squared differences to the next site along both axes, plus
+    m^2 phi^2 + lambda phi^4; no factors 1/2 or 1/4!.
     """
 
     size: int = 6
@@ -48,7 +49,7 @@ class Phi4Options:
     """m^2."""
     init_from: str | None = None
     """Begin with the trained flow of this run, of a smaller or equal lattice: its kernel is padded, and what
-    the new model has more of begins at zero. Model options not given are those of that run."""
+    the new model has more of begins at zero. Lattice and model options not given are those of that run."""
     flow: LatticeFlowOptions = LatticeFlowOptions()
     training: TrainOptions = TrainOptions(
         steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9
