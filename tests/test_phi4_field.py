@@ -214,7 +214,9 @@ def test_cost_grows_with_the_volume_to_the_three_halves(with_divergence):
         costs.append(flops(compile_for(velocity, field)))
     growth = np.diff(np.log(costs)) / np.diff(np.log(np.square(sizes)))
     assert growth.max() <= 1.5
-    assert growth[1:].min() > 1.2  # or the count has missed the transforms (at size 8 they are dense)
+    assert (
+        growth[1:].min() > 1.2
+    )  # or the count has missed the transforms (at size 8 they are dense)
 
 
 def test_path_gradient_costs_little_more_than_the_total_one():
