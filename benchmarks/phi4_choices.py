@@ -1,4 +1,4 @@
-"""Try what might help at size 6 with path gradients: base, rate, decay, batch, averaging, solver steps.
+"""Try what might help at size 6 with path gradients: base, decay, Adam's memory, batch, averaging.
 
     python -m benchmarks.phi4_choices > results/phi4/choices.json
 
@@ -37,13 +37,9 @@ def varied(batch: int = 128, flow: dict[str, Any] | None = None, **training: Any
 TRIALS = {
     "fast preset": varied(),
     "unit-normal base": varied(flow={"base": "unit"}),
-    "learning rate 0.003": varied(learning_rate=0.003),
-    "learning rate 0.03": varied(learning_rate=0.03),
     "no decay": varied(decay="none"),
     "Adam (0.9, 0.999)": varied(beta1=0.9, beta2=0.999),
-    "batch 32": varied(32),
     "batch 512": varied(512),
-    "12 solver steps": varied(flow={"solver_steps": 12}),
 }
 
 
