@@ -40,6 +40,7 @@ from ._objective import reverse_kl as reverse_kl
 from ._target import LogDensity as LogDensity
 from ._target import Target as Target
 from ._train.clip import clip_by_measured_norm as clip_by_measured_norm
+from ._train.gauss_newton import GaussNewton as GaussNewton
 from ._train.loop import Fit as Fit
 from ._train.loop import Settings as Settings
 from ._train.loop import Trainer as Trainer

@@ -26,7 +26,7 @@ class Where:
     """The run directory."""
 
     out: Path | None = None
-    """Directory of the run. By default one in runs/, named after experiment, estimator and seed."""
+    """Directory of the run. By default one in runs/, named after experiment, method and seed."""
     resume: bool = False
     """Go on with the run in --out from its last checkpoint, to the same bits as without the break. Its
     options are those of the run; --steps and --max-seconds may be given anew (a decaying learning rate then
@@ -77,6 +77,12 @@ def peek(words: list[str], name: str) -> str | None:
         elif i + 1 < len(words):
             found = words[i + 1]
     return found
+
+
+def for_optimizer(words: list[str], options: Any) -> Any:
+    """Return the options with the training's defaults for the optimiser that is asked for."""
+    training = options.training.with_optimizer(peek(words, "--optimizer"))
+    return dataclasses.replace(options, training=training)
 
 
 def stored_options(words: list[str], experiment: str) -> Any | None:

@@ -9,7 +9,7 @@ import tyro
 from pathgrad.experiments.custom import CustomOptions
 from pathgrad.experiments.options import FlowOptions, TrainOptions
 
-from .arguments import Where, check_resumed, parse, stored_options
+from .arguments import Where, check_resumed, for_optimizer, parse, stored_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Fit:
 def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint."""
     stored = stored_options(words, "fit")
-    default = None
+    default = for_optimizer(words, Fit(tyro.MISSING, tyro.MISSING))
     if stored is not None:
         default = Fit(stored.density, stored.dim, stored.flow, stored.training)
     given = parse(Fit, prog, words, default)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pathgrad.experiments.toy import PRESETS, ToyOptions
 
-from .arguments import Where, check_resumed, parse, peek, stored_options
+from .arguments import Where, check_resumed, for_optimizer, parse, peek, stored_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint."""
     stored = stored_options(words, "toy")
     preset = PRESETS.get(peek(words, "--preset") or "fast", ToyOptions())
-    given = parse(TrainToy, prog, words, TrainToy(stored or preset))
+    given = parse(TrainToy, prog, words, TrainToy(stored or for_optimizer(words, preset)))
     if given.run.resume:
         check_resumed(stored, given.toy)
     from .training import train

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pathgrad._errors import UserError
-from pathgrad.experiments.phi4.options import PRESETS, Phi4Options
+from pathgrad.experiments.phi4.options import PRESETS, Phi4Options, ladder
 
-from .arguments import Where, check_resumed, parse, peek, same_experiment, stored_options
+from .arguments import (
+    Where,
+    check_resumed,
+    for_optimizer,
+    parse,
+    peek,
+    same_experiment,
+    stored_options,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,9 +23,11 @@ class TrainPhi4:
     """Fit a flow to lattice phi^4 theory in two dimensions, with the symmetries of the lattice built in."""
 
     phi4: Phi4Options = Phi4Options()
-    preset: Literal["fast", "paper"] = "fast"
+    preset: Literal["fast", "paper", "best"] = "fast"
     """Where the defaults come from: fast (a free-field base and a small model, for a CPU) or paper (the
-    published model and training, for a GPU and a day)."""
+    published model and training, for a GPU and a day). best is a ladder of runs by gauss-newton, from size 6
+    to --size (6, 8, 12, 20 or 32) with a growing model, in one directory for each size below --out; of the
+    other options it takes --seed and those of the run directory only."""
     config: Path | None = None
     """Take the options of this config.toml (of an earlier run) as defaults, to repeat or vary it."""
     run: Where = Where()
@@ -25,6 +35,8 @@ class TrainPhi4:
 
 def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning, from a smaller lattice, or from a checkpoint."""
+    if peek(words, "--preset") == "best":
+        return _climb(prog, words)
     stored = stored_options(words, "phi4")
     given = parse(TrainPhi4, prog, words, TrainPhi4(stored or _defaults(words)))
     if given.run.resume:
@@ -35,20 +47,72 @@ def run(prog: str, words: list[str]) -> int:
     return train("phi4", given.phi4, given.run, begin)
 
 
+def _climb(prog: str, words: list[str]) -> int:
+    """Train the ladder: every rung a run of its own, that begins with the one below."""
+    plain = Phi4Options()
+    given = parse(TrainPhi4, prog, words, TrainPhi4(plain, "best"))
+    asked = given.phi4
+    taken = dataclasses.replace(plain.training, seed=asked.training.seed)
+    if asked != dataclasses.replace(plain, size=asked.size, training=taken) or given.config:
+        raise UserError(
+            "--preset best sets model and training of its runs itself: give --size, --seed, --out, --resume, "
+            "--overwrite, --checkpoint-seconds, or use another preset with --optimizer gauss-newton."
+        )
+    rungs = ladder(asked.size, asked.training.seed)
+    out = given.run.out or Path("runs") / f"phi4-best-s{asked.training.seed}"
+    below: str | None = None
+    for rung in rungs:
+        here = out / f"L{rung.size}"
+        code = _rung(dataclasses.replace(rung, init_from=below), given.run, here, prog)
+        if code:
+            return code
+        below = str(here)
+    _tell_ladder([out / f"L{rung.size}" for rung in rungs])
+    return 0
+
+
+def _rung(options: Phi4Options, where: Where, out: Path, prog: str) -> int:
+    from .training import train
+
+    resume = where.resume and (out / "config.toml").exists()
+    print(f"\n{out}: {options.size} x {options.size}", flush=True)
+    if resume:
+        stored = stored_options(["--resume", "--out", str(out)], "phi4")
+        check_resumed(stored, options)
+    begin = None if options.init_from is None else _grown(options.init_from)
+    again = f"{prog} --preset best --out {out.parent} --size {options.size} --resume"
+    where = dataclasses.replace(where, out=out, resume=resume)
+    return train("phi4", options, where, begin, again)
+
+
+def _tell_ladder(paths: list[Path]) -> None:
+    from pathgrad._train.rundir import RunDir
+
+    print("\n  size   steps   seconds    in all   ESS of the last step's draws")
+    in_all = 0.0
+    for path in paths:
+        row = RunDir.open(path).read_metrics()[-1]
+        in_all += row["seconds"]
+        print(
+            f"{path.name:>6} {row['step']:7d} {row['seconds']:9.1f} {in_all:9.1f}   {row['ess']:.3%}"
+        )
+    print(f"Next: pathgrad evaluate {paths[-1]}")
+
+
 def _defaults(words: list[str]) -> Phi4Options:
     preset = PRESETS.get(peek(words, "--preset") or "fast", Phi4Options())
     source = peek(words, "--init-from")
     if source is None:
-        return preset
+        return for_optimizer(words, preset)
     from pathgrad._train.rundir import RunDir
 
     options = same_experiment(RunDir.open(source).config, f"--init-from {source}", "phi4")
     begun = dataclasses.replace(options, training=preset.training, init_from=None)
     if peek(words, "--size") in (None, str(options.size)):
-        return begun
+        return for_optimizer(words, begun)
     # The model goes on as it was; coupling and mass of the base belong to the lattice they were for.
     flow = dataclasses.replace(options.flow, base_mass_squared=None)
-    return dataclasses.replace(begun, coupling=None, flow=flow)
+    return for_optimizer(words, dataclasses.replace(begun, coupling=None, flow=flow))
 
 
 def _grown(source: str) -> Any:

@@ -19,11 +19,13 @@ from pathgrad.experiments.problem import Problem, keys
 from .arguments import Where
 
 
-def train(experiment: str, options: Any, where: Where, begin: Any = None) -> int:
+def train(
+    experiment: str, options: Any, where: Where, begin: Any = None, again: str | None = None
+) -> int:
     """Train from the beginning or, with `where.resume`, from the last checkpoint. Return the exit code.
 
     `begin(flow)` returns the flow to start from, given the one that the options describe, and what the
-    run should remember of where it came from.
+    run should remember of where it came from. `again` is the command that goes on after an interruption.
     """
     out = where.out or Path("runs") / options.name
     problem = registry.build(experiment, options)
@@ -44,7 +46,11 @@ def train(experiment: str, options: Any, where: Where, begin: Any = None) -> int
         else:
             # What a run begins with may be gone when it is resumed.
             run.checkpoints.save(state, step=0, meta={"seconds": seconds})
-        return _train(run, problem, options.training, state, seconds, where.checkpoint_seconds)
+        if again is None:
+            again = f"pathgrad {registry.COMMANDS[experiment]} --out {out} --resume"
+        return _train(
+            run, problem, options.training, state, seconds, where.checkpoint_seconds, again
+        )
 
 
 def load_state(run: RunDir, state: pg.TrainState) -> tuple[pg.TrainState, float]:
@@ -68,6 +74,7 @@ def _train(
     state: pg.TrainState,
     seconds: float,
     between_checkpoints: float,
+    again: str,
 ) -> int:
     _, train_key, _ = keys(options.seed)
     trainer = pg.Trainer(train_key, problem.settings, seconds)
@@ -95,8 +102,7 @@ def _train(
     _save(run, state, trainer)
     if stopped():
         print(
-            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with: pathgrad "
-            f"{registry.COMMANDS[run.config['experiment']]} --out {run.path} --resume",
+            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with: {again}",
             file=sys.stderr,
         )
         return 130

@@ -38,6 +38,7 @@ class Look(NamedTuple):
 # Colours of Okabe and Ito, told apart by the colour-blind. Lightness grows from the first to the third, and
 # line styles differ, so that they are told apart in grey as well.
 LOOKS = {
+    "gauss-newton": Look("#CC3377", "-", "D"),
     "path": Look("#0072B2", "-", "o"),
     "two-copy": Look("#009E73", (0, (4, 1.5, 1, 1.5)), "^"),
     "total": Look("#E69F00", (0, (4, 1.8)), "s"),

@@ -18,6 +18,7 @@ from .._estimators import AbstractEstimator, PathGradient
 from .._flow import Flow
 from .._target import Target
 from . import step as one
+from .gauss_newton import GaussNewton
 from .step import StepInfo, TrainState
 
 Row = dict[str, float | int]
@@ -47,15 +48,15 @@ class Settings(NamedTuple):
     """How to train, apart from what.
 
     Attributes:
-        optimizer: Any Optax optimiser.
-        estimator: Whose gradient is followed.
-        n: Draws per step.
-        block: Steps in one compiled block, and per row of metrics.
+        optimizer: Any Optax optimiser, or `GaussNewton`.
+        estimator: Whose gradient is followed. `GaussNewton` has its own.
+        n: Draws per step. `GaussNewton` takes as many as it needs.
+        block: Steps in one compiled block, and per row of metrics. One with `GaussNewton`.
         train_target: Whether the target's array leaves are trained as well.
         max_failures: Skipped steps in a row after which training stops.
     """
 
-    optimizer: optax.GradientTransformation
+    optimizer: optax.GradientTransformation | GaussNewton
     estimator: AbstractEstimator = PathGradient()
     n: int = 256
     block: int = 50
@@ -85,6 +86,7 @@ class Fit(NamedTuple):
 
 def _run_block(key: Key[Array, ""], state: TrainState, settings: Settings, length: int):
     arrays, static = eqx.partition(state, eqx.is_array)
+    optimizer: Any = settings.optimizer
 
     def body(arrays, _):
         state = eqx.combine(arrays, static)
@@ -93,7 +95,7 @@ def _run_block(key: Key[Array, ""], state: TrainState, settings: Settings, lengt
         state, info = one.step(
             step_key,
             state,
-            settings.optimizer,
+            optimizer,
             n=settings.n,
             estimator=settings.estimator,
             train_target=settings.train_target,
@@ -104,6 +106,36 @@ def _run_block(key: Key[Array, ""], state: TrainState, settings: Settings, lengt
     return eqx.combine(arrays, static), infos
 
 
+class FirstOrder:
+    """Compiled blocks of steps of an Optax optimiser.
+
+    Attributes:
+        compile_seconds: Time spent compiling.
+    """
+
+    def __init__(self, key: Key[Array, ""], settings: Settings) -> None:
+        self.key = key
+        self.settings = settings
+        self.block = settings.block
+        self.compile_seconds = 0.0
+        self._compiled: dict[int, Any] = {}
+
+    def prepare(self, state: TrainState, length: int) -> None:
+        """Compile for this number of steps, if that has not happened."""
+        if length not in self._compiled:
+            began = time.perf_counter()
+            run: Any = eqx.filter_jit(_run_block)
+            lowered = run.lower(self.key, state, self.settings, length)
+            self._compiled[length] = lowered.compile()
+            self.compile_seconds += time.perf_counter() - began
+
+    def run(self, state: TrainState, length: int) -> tuple[TrainState, StepInfo, Row]:
+        """Take the steps."""
+        run = self._compiled[length]
+        state, infos = jax.block_until_ready(run(self.key, state, self.settings, length))
+        return state, jax.tree.map(np.asarray, infos), {}
+
+
 class Trainer:
     """Runs blocks of steps and keeps the time.
 
@@ -112,18 +144,28 @@ class Trainer:
 
     Attributes:
         seconds: Training time so far: no compiling, nothing the caller does between blocks.
-        compile_seconds: Time spent compiling.
     """
 
     def __init__(self, key: Key[Array, ""], settings: Settings, seconds: float = 0.0) -> None:
         for name in ("n", "block", "max_failures"):
             if getattr(settings, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(settings, name)}.")
-        self.key = key
         self.settings = settings
         self.seconds = seconds
-        self.compile_seconds = 0.0
-        self._compiled: dict[int, Any] = {}
+        self._method: Any = FirstOrder(key, settings)
+        if isinstance(settings.optimizer, GaussNewton):
+            from .second_order import SecondOrder
+
+            if settings.train_target:
+                raise ValueError(
+                    "`GaussNewton` trains the flow alone; with `train_target` use an Optax optimiser."
+                )
+            self._method = SecondOrder(key, settings.optimizer)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent compiling."""
+        return self._method.compile_seconds
 
     def blocks(
         self, state: TrainState, steps: int, max_seconds: float | None = None
@@ -132,23 +174,13 @@ class Trainer:
         while (done := int(state.step)) < steps:
             if max_seconds is not None and self.seconds >= max_seconds:
                 return
-            length = min(self.settings.block, steps - done)
-            run = self._block(state, length)
+            length = min(self._method.block, steps - done)
+            self._method.prepare(state, length)
             began = time.perf_counter()
-            state, infos = jax.block_until_ready(run(self.key, state, self.settings, length))
+            state, infos, more = self._method.run(state, length)
             self.seconds += time.perf_counter() - began
-            infos = jax.tree.map(np.asarray, infos)
-            yield state, _row(state, infos, self.seconds)
+            yield state, _row(state, infos, self.seconds) | more
             _stop_if_diverged(state, infos, done, self.settings.max_failures)
-
-    def _block(self, state: TrainState, length: int):
-        if length not in self._compiled:
-            began = time.perf_counter()
-            run: Any = eqx.filter_jit(_run_block)
-            lowered = run.lower(self.key, state, self.settings, length)
-            self._compiled[length] = lowered.compile()
-            self.compile_seconds += time.perf_counter() - began
-        return self._compiled[length]
 
 
 def _row(state: TrainState, infos: StepInfo, seconds: float) -> Row:
@@ -163,7 +195,8 @@ def _row(state: TrainState, infos: StepInfo, seconds: float) -> Row:
         row["log_z"] = float(metrics.log_z(log_weight).value)
         row["kl"] = float(metrics.reverse_kl(log_weight).value)
         row["gradient_norm"] = float(np.sqrt(np.mean(np.square(infos.gradient_norm[good]))))
-        row["evaluations"] = float(infos.evaluations[good].mean())
+        if not np.isnan(infos.evaluations).any():
+            row["evaluations"] = float(infos.evaluations[good].mean())
     row["skipped"] = int(state.skipped)
     return row
 
@@ -190,7 +223,7 @@ def fit(
     steps: int,
     n: int = 256,
     estimator: AbstractEstimator = PathGradient(),
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: optax.GradientTransformation | GaussNewton | None = None,
     train_target: bool = False,
     block: int = 50,
     max_seconds: float | None = None,
@@ -205,9 +238,9 @@ def fit(
         target: An object with `log_prob(x)` for one point, up to a constant.
         key: Source of all noise.
         steps: Number of steps in all.
-        n: Draws per step.
-        estimator: Whose gradient is followed.
-        optimizer: Any Optax optimiser. Default: `optax.adam(1e-3)`.
+        n: Draws per step (of an Optax optimiser).
+        estimator: Whose gradient is followed (by an Optax optimiser).
+        optimizer: Any Optax optimiser, or `GaussNewton()`. Default: `optax.adam(1e-3)`.
         train_target: Whether the target's own array leaves (a decoder) are trained as well.
         block: Steps in one compiled block, and per row of the history.
         max_seconds: Stop after this much training time (without compiling).

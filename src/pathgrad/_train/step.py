@@ -13,6 +13,7 @@ from .._flow import Flow
 from .._objective import estimate_reverse_kl
 from .._target import Target
 from ..metrics import gradient_norm
+from .gauss_newton import GaussNewton
 
 # What made a step useless; several can be true at once.
 SOLVE_FAILED, TARGET_NOT_FINITE, DENSITY_NOT_FINITE, GRADIENT_NOT_FINITE = 1, 2, 4, 8
@@ -25,7 +26,7 @@ class TrainState(eqx.Module):
     Attributes:
         flow: As trained so far.
         target: As trained so far; unchanged unless it is trained too.
-        optimizer_state: Of the Optax optimiser.
+        optimizer_state: Of the optimiser.
         step: Steps taken, skipped ones included.
         skipped: Steps that were skipped because something was not finite.
         skipped_in_row: Skipped steps since the last good one.
@@ -70,7 +71,7 @@ def _trainable(flow: Any, target: Any, train_target: bool) -> tuple[PyTree, PyTr
 def init(
     flow: Flow,
     target: Target,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation | GaussNewton,
     *,
     train_target: bool = False,
 ) -> TrainState:
@@ -103,6 +104,10 @@ def step(
         estimator: Whose gradient is followed.
         train_target: Whether the target's own array leaves (a decoder) are trained as well.
     """
+    if isinstance(optimizer, GaussNewton):
+        raise TypeError(
+            "`step` follows one gradient; a step of `GaussNewton` is more than that: use `fit` or `Trainer`."
+        )
     parameters, fixed = _trainable(state.flow, state.target, train_target)
 
     def loss_of(parameters):

@@ -27,7 +27,7 @@ class CustomOptions:
     def name(self) -> str:
         """For the run directory."""
         function = self.density.rpartition(":")[2]
-        return f"fit-{function}-{self.training.estimator}-s{self.training.seed}"
+        return f"fit-{function}-{self.training.method}-s{self.training.seed}"
 
 
 def load_density(spec: str) -> Any:

@@ -40,12 +40,19 @@ class FlowOptions:
 class TrainOptions:
     """The training."""
 
+    optimizer: Literal["adam", "gauss-newton"] = "adam"
+    """adam follows a gradient; gauss-newton takes few, large, expensive steps by least squares on the
+    log-weights, for flows of up to some thousands of parameters. It chooses its own draws and lengths:
+    of these options only --steps (30 by default), --draws-per-parameter, --max-seconds and --seed matter."""
     estimator: Estimator = "path"
     """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
     steps: int = 1000
     """Training steps."""
     batch: int = 256
     """Draws per step."""
+    draws_per_parameter: float = 3.0
+    """Draws per step of gauss-newton at the start, in multiples of the number of parameters; up to four
+    times as many where a step was mostly noise."""
     learning_rate: float = 5e-3
     """Of Adam, at the start."""
     beta1: float = 0.9
@@ -61,7 +68,18 @@ class TrainOptions:
     seed: int = 0
     """Decides all random numbers."""
     block: int = 50
-    """Steps compiled into one block; metrics have a row for each."""
+    """Steps compiled into one block; metrics have a row for each. (One step with gauss-newton.)"""
+
+    @property
+    def method(self) -> str:
+        """What tells runs apart first: the optimiser, or the gradient that it follows."""
+        return self.estimator if self.optimizer == "adam" else self.optimizer
+
+    def with_optimizer(self, name: str | None) -> "TrainOptions":
+        """Return the defaults that go with an optimiser."""
+        if name != "gauss-newton":
+            return self
+        return dataclasses.replace(self, optimizer=name, steps=30)
 
 
 def from_mapping(kind: type[T], mapping: dict[str, Any], where: str) -> T:

@@ -102,17 +102,29 @@ def make_settings(options: TrainOptions) -> pg.Settings:
             raise ValueError(f"--{name} must be at least 0 and below 1, got {value}.")
     if options.clip != 0 and not 1 < options.clip < math.inf:
         raise ValueError(f"--clip must be 0 or greater than 1, got {options.clip}.")
-    rate: Any = options.learning_rate
-    if options.decay == "cosine":
-        rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
-    optimizer = optax.adam(rate, options.beta1, options.beta2)
-    if options.clip:
-        optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
     estimators = {
         "path": pg.PathGradient,
         "total": pg.TotalGradient,
         "two-copy": pg.TwoCopyGradient,
     }
     return pg.Settings(
-        optimizer, estimators[options.estimator](), n=options.batch, block=options.block
+        _optimizer(options), estimators[options.estimator](), n=options.batch, block=options.block
     )
+
+
+def _optimizer(options: TrainOptions) -> Any:
+    if options.optimizer == "gauss-newton":
+        if not 1 < options.draws_per_parameter < math.inf:
+            raise ValueError(
+                "--draws-per-parameter must be greater than 1 (with fewer draws than parameters the least "
+                f"squares fit noise), got {options.draws_per_parameter}."
+            )
+        draws = options.draws_per_parameter
+        return pg.GaussNewton(draws, max_draws_per_parameter=4 * draws)
+    rate: Any = options.learning_rate
+    if options.decay == "cosine":
+        rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
+    optimizer = optax.adam(rate, options.beta1, options.beta2)
+    if options.clip:
+        optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
+    return optimizer

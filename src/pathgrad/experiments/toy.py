@@ -23,7 +23,7 @@ class ToyOptions:
     @property
     def name(self) -> str:
         """For the run directory."""
-        return f"toy-{self.target}-{self.training.estimator}-s{self.training.seed}"
+        return f"toy-{self.target}-{self.training.method}-s{self.training.seed}"
 
 
 PRESETS = {

@@ -9,8 +9,22 @@ from .summary import Summary, grouped
 from .table import mean_and_deviation
 
 # How long a run goes on may differ: a dearer step is often given fewer of them.
-_MAY_DIFFER = ("training.estimator", "training.steps", "training.max_seconds")
-_ORDER = {"path": 0, "two-copy": 1, "total": 2}
+# What Adam alone uses says nothing about Gauss-Newton.
+_MAY_DIFFER = (
+    "training.optimizer",
+    "training.estimator",
+    "training.steps",
+    "training.max_seconds",
+    "training.batch",
+    "training.learning_rate",
+    "training.beta1",
+    "training.beta2",
+    "training.decay",
+    "training.clip",
+    "training.block",
+    "training.draws_per_parameter",
+)
+_ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
 def equal_times(summaries: list[Summary]) -> list[str]:

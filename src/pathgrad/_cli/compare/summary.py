@@ -40,7 +40,9 @@ class Summary:
 
     @property
     def estimator(self) -> str:
-        """Its name."""
+        """The gradient that was followed, or the optimiser that follows none."""
+        if self.training.get("optimizer", "adam") != "adam":
+            return self.training["optimizer"]
         return self.training.get("estimator", "?")
 
     @property
@@ -138,7 +140,9 @@ def labels_of(summaries: list[Summary]) -> dict[str, str]:
     """Return for each group its estimator, and what tells it from the other groups of its lattice size."""
     firsts = [group[0] for group in grouped(summaries)]
     names = names_of(firsts)
-    every = sorted({n for s in firsts for n in s.alike} - {"training.estimator", "size"})
+    every = sorted(
+        {n for s in firsts for n in s.alike} - {"training.estimator", "training.optimizer", "size"}
+    )
     telling = [n for n in every if _differs_within_a_size(firsts, n)]
     labels = {}
     for name, s in zip(names, firsts, strict=True):

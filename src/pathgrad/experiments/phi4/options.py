@@ -58,7 +58,7 @@ class Phi4Options:
     @property
     def name(self) -> str:
         """For the run directory."""
-        return f"phi4-L{self.size}-{self.training.estimator}-s{self.training.seed}"
+        return f"phi4-L{self.size}-{self.training.method}-s{self.training.seed}"
 
     @property
     def action_coupling(self) -> float:
@@ -89,6 +89,39 @@ PRESETS = {
         training=TrainOptions(steps=20000, batch=5000, learning_rate=5e-4, decay="none", block=10),
     ),
 }
+
+
+# Lattice size, model (time kernels and bonds, features, channels), solver steps, Gauss-Newton steps. Each but
+# the first begins with the flow of the rung below, so that the dear steps of large lattices are few.
+_RUNGS = {
+    6: ((3, 12, 6), 6, 14),
+    8: ((5, 16, 8), 8, 10),
+    12: ((5, 16, 8), 8, 24),
+    20: ((5, 16, 8), 8, 16),
+    32: ((5, 16, 8), 8, 10),
+}
+
+
+def ladder(size: int, seed: int) -> list[Phi4Options]:
+    """Return the runs of `--preset best`, from the smallest lattice to the one asked for."""
+    if size not in _RUNGS:
+        raise UserError(
+            f"--preset best climbs to one of the sizes {', '.join(map(str, _RUNGS))}, got --size {size}."
+        )
+    rungs = []
+    for each, ((times, features, channels), solver_steps, steps) in _RUNGS.items():
+        flow = LatticeFlowOptions(
+            time_kernels=times,
+            time_bond=times,
+            features=features,
+            channels=channels,
+            solver_steps=solver_steps,
+        )
+        training = TrainOptions("gauss-newton", steps=steps, seed=seed)
+        rungs.append(Phi4Options(each, flow=flow, training=training))
+        if each == size:
+            break
+    return rungs
 
 
 def build(options: Phi4Options) -> Any:

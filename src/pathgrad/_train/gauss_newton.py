@@ -1,0 +1,101 @@
+r"""Second-order training: natural-gradient steps, found by least squares on the log-weights.
+
+Let $s = \nabla_\theta \ln q_\theta(x)$ be the score of the parameters at a fixed point. A small step $\delta$
+changes the log-weight $\ln w = \ln p - \ln q_\theta$ at that point by $-s\cdot\delta$. Gauss-Newton takes the
+step that leaves the log-weights as constant as a linear change can make them,
+
+$$\delta = \arg\min_\delta \mathrm{Var}_q(\ln w - s\cdot\delta)
+  \quad\Leftrightarrow\quad A\,\delta = \mathrm{Cov}_q(s, \ln w), \qquad A = \mathrm{Cov}_q(s, s).$$
+
+$A$ is Fisher's metric, and $\mathrm{Cov}_q(s, \ln w) = -\nabla_\theta \mathrm{KL}(q|p)$: this is the natural
+gradient of the reverse KL. But both sides come from the same draws. If $\ln w = s\cdot\delta^* + \rho$, what
+is solved for is $\delta^*$ plus a regression on $\rho$ alone, whose noise in the metric is
+$\mathrm{Var}(\rho)\,P/N$. So it vanishes with the fluctuation that the model cannot take away, and where the
+model can reach q = p there is none at all, as for the path gradient.
+
+Three things keep a step honest. It is damped, $A + \lambda\,\mathrm{tr}(A)/P$, with the $\lambda$ that did
+best on fresh draws; it is no longer than the trust radius in the metric; and it is shrunk by the share of it
+that is signal (see `damped_step`), which makes an average over steps out of it once noise is all there is.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._errors import UserError
+
+
+class GaussNewtonState(NamedTuple):
+    """What the next step takes over.
+
+    Attributes:
+        damping: Of the last step, relative to the mean eigenvalue of the metric.
+        draws_per_parameter: Grown when noise dominated a step.
+    """
+
+    damping: Float[Array, ""]
+    draws_per_parameter: Float[Array, ""]
+
+
+class GaussNewton(eqx.Module):
+    """Train by least squares on the log-weights: few, large, expensive steps. Give it to `fit` as optimiser.
+
+    For flows of up to some thousands of parameters, where it is far ahead of first-order training: a step
+    costs one gradient per draw, a few draws per parameter, and a linear solve. The estimator and the batch
+    of the training are not used. Deterministic, and resumable like the rest.
+
+    Attributes:
+        draws_per_parameter: Draws of a step, as a multiple of the number of parameters. Below about 2
+            the least squares fit noise.
+        max_draws_per_parameter: Up to which draws are doubled when a step was mostly noise.
+        damping: At the start, relative to the mean eigenvalue of the metric.
+        trust: Largest change of the log-weights by one step, as the standard deviation over draws.
+        clip: Log-weights further than this from their median, or than eight standard deviations of their
+            bulk, are pulled in: a draw that has fallen off the target says where to go, not how far.
+        trials: Fresh draws that decide between dampings, at least.
+        chunk: Draws differentiated at a time; the default bounds the memory.
+        max_parameters: Refuse flows with more, whose metric would fill the memory.
+    """
+
+    draws_per_parameter: float = 3.0
+    max_draws_per_parameter: float = 12.0
+    damping: float = 0.1
+    trust: float = 1.0
+    clip: float = 5.0
+    trials: int = 512
+    chunk: int | None = None
+    max_parameters: int = 10_000
+
+    def __check_init__(self):
+        for name in ("damping", "trust", "clip", "trials", "max_parameters"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
+        if not 1 < self.draws_per_parameter <= self.max_draws_per_parameter:
+            raise ValueError(
+                "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters "
+                f"the least squares fit noise), got {self.draws_per_parameter} and "
+                f"{self.max_draws_per_parameter}."
+            )
+        if self.chunk is not None and self.chunk < 1:
+            raise ValueError(f"`chunk` must be at least 1, got {self.chunk}.")
+
+    def init(self, parameters: PyTree) -> GaussNewtonState:
+        """Return the state before the first step; refuse parameters that are too many."""
+        count = sum(leaf.size for leaf in jax.tree.leaves(parameters))
+        if count == 0:
+            raise UserError("The flow has no trainable parameters.")
+        if count > self.max_parameters:
+            raise UserError(
+                f"The flow has {count} parameters, too many for Gauss-Newton: its metric has {count}^2 "
+                f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step wants gradients of "
+                f"{self.draws_per_parameter * count:.0f} single draws. Use Adam with path gradients "
+                "(`optax.adam`, --optimizer adam), a smaller field, or raise "
+                f"`max_parameters` ({self.max_parameters})."
+            )
+        return GaussNewtonState(
+            jnp.asarray(self.damping, jnp.float32),
+            jnp.asarray(self.draws_per_parameter, jnp.float32),
+        )

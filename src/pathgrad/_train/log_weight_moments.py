@@ -1,0 +1,157 @@
+"""Gradients of single log-weights, and their moments in memory that does not grow with the draws."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.linalg
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key
+
+from .._flow import Flow
+from .._target import Target, log_prob_of
+from .._tree import number_of_draws
+
+(_dsyrk,) = scipy.linalg.get_blas_funcs(("syrk",), dtype=np.float64)
+_BULKS = 8.0  # standard deviations of the bulk that are left as they are
+_ROWS = 1024  # gradients added to the metric at a time: it is read and written once for each batch of them
+
+
+class Model(eqx.Module):
+    """A flow as a function of one vector of parameters, and its target.
+
+    Attributes:
+        unravel: From the vector to the parameters' tree.
+        fixed: The rest of the flow.
+        target: What log-weights refer to.
+    """
+
+    unravel: Callable[[Array], Any] = eqx.field(static=True)
+    fixed: Any
+    target: Any
+
+    @classmethod
+    def split(cls, flow: Flow, target: Target) -> tuple["Model", Float[Array, " parameter"]]:
+        """Take the parameters out of a flow."""
+        if number_of_draws((flow, target)) is not None:
+            raise ValueError(
+                "Gauss-Newton needs parameters that all draws share; this flow or target has `PerDraw` "
+                "leaves (an encoder's?). Train it with an Optax optimiser."
+            )
+        parameters, fixed = eqx.partition(flow, eqx.is_inexact_array)
+        vector, unravel = ravel_pytree(parameters)
+        return cls(unravel, fixed, target), vector
+
+    def flow(self, vector: Float[Array, " parameter"]) -> Flow:
+        """Put parameters back."""
+        return eqx.combine(self.unravel(vector), self.fixed)
+
+    def log_weights(self, vector, keys: Key[Array, " batch"]) -> Float[Array, " batch"]:
+        """Return `log p - log q` of one draw for each key."""
+        draw = self.flow(vector)._push("log_q", keys)
+        assert draw.log_q is not None
+        return jax.vmap(lambda x: log_prob_of(self.target, x))(draw.x) - draw.log_q
+
+    def log_densities_and_scores(self, vector, keys: Key[Array, " batch"]):
+        """Return `log p`, `log q`, and the gradient of `log q` by the parameters, each draw held fixed.
+
+        Draws are made first, which needs no density, and then sent back. So the gradient at a fixed point is
+        an ordinary one, at the cost of one ordinary gradient for each draw.
+        """
+        x = self.flow(vector)._push("x", keys).x
+
+        def log_prob(vector, x, key):
+            log_q, _ = self.flow(vector)._log_prob(x[None], key[None])
+            return log_q[0]
+
+        each = jax.vmap(jax.value_and_grad(log_prob), in_axes=(None, 0, 0))
+        log_q, scores = each(vector, x, keys)
+        return jax.vmap(lambda x: log_prob_of(self.target, x))(x), log_q, scores
+
+
+def default_chunk(flow: Flow) -> int:
+    """Return how many draws to differentiate at a time: few enough to stay in a cache."""
+    return min(512, max(128, 2**13 // max(1, math.prod(flow.shape))))
+
+
+def clipper(log_weight: np.ndarray, most: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that centres log-weights at the median of these and pulls in the outliers.
+
+    The left tail of log-weights is heavy: a single draw can outweigh the rest of a variance. It still says
+    where to go, but not how far. Bounds are `most`, or several standard deviations of the bulk if that is
+    less; the bulk's is read off the median distance, which the tail does not change.
+    """
+    centre = np.median(log_weight)
+    bulk = 1.4826 * np.median(np.abs(log_weight - centre))
+    bound = min(most, _BULKS * bulk) if bulk > 0 else most
+    return lambda log_weight: np.clip(log_weight - centre, -bound, bound)
+
+
+class Moments:
+    r"""Means over draws of $s s^T$, $s$, $s\,\psi$ and $\psi$, where $\psi$ is the clipped log-weight.
+
+    In double precision whatever the flow's: the metric's eigenvalues spread over many orders of magnitude.
+    Draws with a number that is not finite are left out and counted.
+
+    Attributes:
+        log_weight: `log p - log q` of the draws that count.
+        bad: How many draws had a log p, a log q, or a gradient that was not finite.
+    """
+
+    def __init__(self, parameters: int, clip: float) -> None:
+        self._square = np.zeros((parameters, parameters), order="F")
+        self._sum = np.zeros(parameters)
+        self._cross = np.zeros(parameters)
+        self._psi = 0.0
+        self._psi_square = 0.0
+        self._clipped: Callable[[np.ndarray], np.ndarray] | None = None
+        self._clip = clip
+        self._waiting: list[np.ndarray] = []
+        self.log_weight = np.zeros(0)
+        self.bad = np.zeros(3, int)
+
+    def add(self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray) -> None:
+        """Take in one chunk of draws."""
+        # Minus infinity is a draw outside the target, and clipped like any that has fallen off it.
+        fine = np.stack(
+            [
+                ~np.isnan(log_p) & (log_p < np.inf),
+                np.isfinite(log_q),
+                np.isfinite(scores).all(axis=1),
+            ]
+        )
+        self.bad += (~fine).sum(axis=1)
+        use = fine.all(axis=0)
+        log_weight = log_p[use].astype(np.float64) - log_q[use]
+        self.log_weight = np.concatenate([self.log_weight, log_weight])
+        self._waiting.append(scores[use])
+        if sum(map(len, self._waiting)) >= _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        scores = np.concatenate([np.zeros((0, len(self._sum))), *self._waiting])
+        self._waiting = []
+        if not len(scores):
+            return
+        if self._clipped is None:  # the first draws say where to clip
+            self._clipped = clipper(self.log_weight, self._clip)
+        psi = self._clipped(self.log_weight[-len(scores) :])
+        # Half of a symmetric matrix, in place: for thousands of parameters this is a good part of a step.
+        _dsyrk(1.0, scores, 1.0, self._square, trans=1, lower=1, overwrite_c=1)
+        self._sum += scores.sum(axis=0)
+        self._cross += scores.T @ psi
+        self._psi += psi.sum()
+        self._psi_square += psi @ psi
+
+    def finish(self) -> tuple[np.ndarray, np.ndarray, float]:
+        r"""Return $A = \mathrm{Cov}(s, s)$, $\mathrm{Cov}(s, \psi)$ and $\mathrm{Var}(\psi)$."""
+        self._flush()
+        n = max(len(self.log_weight), 1)
+        mean, psi = self._sum / n, self._psi / n
+        metric = self._square / n
+        metric += np.tril(metric, -1).T
+        metric -= np.outer(mean, mean)
+        return metric, self._cross / n - mean * psi, float(self._psi_square / n - psi**2)

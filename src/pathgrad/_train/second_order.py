@@ -1,0 +1,165 @@
+"""Steps of `GaussNewton`: gather moments, try dampings on fresh draws, take the best."""
+
+import math
+import time
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key
+
+from . import step as one
+from .damped_step import DampedStep, damped_step
+from .gauss_newton import GaussNewton, GaussNewtonState
+from .log_weight_moments import Model, Moments, clipper, default_chunk
+from .step import StepInfo, TrainState
+
+_FEWEST_DRAWS = 512
+_TOLERATED = 0.01  # share of draws that may be not finite
+_FACTOR = 3.0  # between the dampings tried
+_RESCUE = (10.0, 100.0)  # tried when all of these make things worse
+_NO_WORSE = 1.02  # the spread on the trial draws may rise by this much: it has an error
+_DAMPINGS = (1e-8, 1e6)
+_GROW_BELOW = 0.5  # signal's share of a step below which the draws are doubled
+
+
+class SecondOrder:
+    """Takes the steps of one training, one at a time.
+
+    Attributes:
+        block: Steps between two rows of metrics.
+        compile_seconds: Time spent compiling.
+    """
+
+    block = 1
+
+    def __init__(self, key: Key[Array, ""], method: GaussNewton) -> None:
+        self.key = key
+        self.method = method
+        self.compile_seconds = 0.0
+        self._differentiate: Any = None
+        self._weigh: Any = None
+
+    def prepare(self, state: TrainState, length: int) -> None:
+        """Compile what a step calls, if that has not happened."""
+        del length
+        if self._differentiate is not None:
+            return
+        began = time.perf_counter()
+        model, vector = Model.split(state.flow, state.target)
+        jit: Any = eqx.filter_jit
+        some = jr.split(self.key, self._chunk(state))
+        trial = jr.split(self.key, self.method.trials)
+        self._differentiate = (
+            jit(Model.log_densities_and_scores).lower(model, vector, some).compile()
+        )
+        self._weigh = jit(Model.log_weights).lower(model, vector, trial).compile()
+        self.compile_seconds += time.perf_counter() - began
+
+    def run(self, state: TrainState, length: int) -> tuple[TrainState, StepInfo, dict[str, Any]]:
+        """Take one step. The arrays of the info have a leading axis of one, as of a block."""
+        del length
+        # The noise of a step depends on its number alone, so that a resumed run repeats it.
+        draw_key, trial_key = jr.split(jr.fold_in(self.key, state.step))
+        model, vector = Model.split(state.flow, state.target)
+        memory: GaussNewtonState = state.optimizer_state
+        chunk = self._chunk(state)
+        wanted = max(_FEWEST_DRAWS, float(memory.draws_per_parameter) * vector.size)
+        n = math.ceil(wanted / chunk) * chunk
+        moments = Moments(vector.size, self.method.clip)
+        for keys in jr.split(draw_key, n).reshape(-1, chunk):
+            moments.add(*map(np.asarray, self._differentiate(model, vector, keys)))
+        found = moments.finish()
+        cause = _cause(moments, n)
+        told: dict[str, Any] = {"draws": n}
+        if cause == 0:
+            vector, memory, more = self._move(model, vector, memory, found, n, trial_key)
+            told |= more
+        in_row = jnp.where(cause == 0, 0, state.skipped_in_row + 1)
+        state = TrainState(
+            model.flow(vector),
+            state.target,
+            memory,
+            state.step + 1,
+            state.skipped + (cause != 0),
+            in_row,
+        )
+        return state, _info(moments, float(np.linalg.norm(found[1])), cause, in_row), told
+
+    def _chunk(self, state: TrainState) -> int:
+        return self.method.chunk or default_chunk(state.flow)
+
+    def _move(self, model, vector, memory, moments, n: int, key: Key[Array, ""]):
+        """Try dampings around the last one; return the parameters and the memory after the best."""
+        metric, cross, variance = moments
+        if not variance > 0:  # the weights are all equal: there is nothing left to gain
+            return vector, memory, {}
+        weights = self._weights(model, key, n)
+        now = weights(vector)
+        clipped = clipper(now, self.method.clip)
+        before = float(np.var(clipped(now)))
+
+        def spread(vector) -> float:
+            there = weights(vector)
+            return np.inf if np.isnan(there).any() else float(np.var(clipped(there)))
+
+        def attempt(damping: float) -> tuple[float, float, DampedStep, Array]:
+            found = damped_step(
+                metric, cross, variance, n=n, damping=damping, trust=self.method.trust
+            )
+            there = vector + jnp.asarray(found.change, vector.dtype)
+            return spread(there) / before, damping, found, there
+
+        last = float(memory.damping)
+        tried = [attempt(last * factor) for factor in (_FACTOR, 1.0, 1 / _FACTOR)]
+        if min(t[0] for t in tried) >= 1:
+            tried += [attempt(last * factor) for factor in _RESCUE]
+        ratio, damping, found, there = min(tried, key=lambda t: t[0])
+        moved = ratio < _NO_WORSE
+        damping = min(damping, last * _RESCUE[0]) if moved else last * _RESCUE[0]
+        per_parameter = float(memory.draws_per_parameter)
+        if found.shrink < _GROW_BELOW:
+            per_parameter = min(2 * per_parameter, self.method.max_draws_per_parameter)
+        memory = GaussNewtonState(
+            jnp.asarray(np.clip(damping, *_DAMPINGS), jnp.float32),
+            jnp.asarray(per_parameter, jnp.float32),
+        )
+        told = {
+            "damping": damping,
+            "length": found.length * found.share if moved else 0.0,
+            "explained": found.explained,
+            "shrink": found.shrink,
+            "trial_ratio": ratio,
+            "agreement": (1 - ratio) / found.predicted,
+        }
+        return there if moved else vector, memory, told
+
+    def _weights(self, model: Model, key: Key[Array, ""], n: int) -> Any:
+        """Return a function from parameters to log-weights of fresh draws.
+
+        The same noise for all parameters, so that differences are sharper than each value.
+        """
+        trials = self.method.trials
+        keys = jr.split(key, max(1, n // (16 * trials)) * trials).reshape(-1, trials)
+
+        def weights(vector) -> np.ndarray:
+            found = [np.asarray(self._weigh(model, vector, some), np.float64) for some in keys]
+            return np.concatenate(found)
+
+        return weights
+
+
+def _cause(moments: Moments, n: int) -> int:
+    codes = (one.TARGET_NOT_FINITE, one.DENSITY_NOT_FINITE, one.GRADIENT_NOT_FINITE)
+    return sum(code for bad, code in zip(moments.bad, codes, strict=True) if bad > _TOLERATED * n)
+
+
+def _info(moments: Moments, norm: float, cause: int, in_row: Any) -> StepInfo:
+    """Put a step into the form of a compiled block of one."""
+    log_weight = moments.log_weight
+    loss = -log_weight.mean() if len(log_weight) else np.nan
+    parts = (loss, log_weight, norm, np.nan, cause, in_row)
+    arrays: list[Any] = [np.asarray(part)[None] for part in parts]
+    return StepInfo(*arrays)

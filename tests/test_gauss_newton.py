@@ -1,0 +1,257 @@
+"""Second-order training: its moments, its steps, and that it finds what can be found."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import pathgrad as pg
+from pathgrad._train.damped_step import damped_step
+from pathgrad._train.log_weight_moments import Model, Moments, clipper
+from pathgrad._train.loop import TrainingDiverged
+
+from .helpers import ravel
+
+pytestmark = pytest.mark.xdist_group("gauss-newton")
+COVARIANCE = jnp.array([[1.3, 0.7], [0.7, 0.9]])
+MEAN = jnp.array([0.8, -1.5])
+LOG_Z = 2.0 + np.log(2 * np.pi) + 0.5 * np.log(1.3 * 0.9 - 0.49)
+
+
+def normal_target():
+    def log_prob(x):
+        return 2.0 - 0.5 * (x - MEAN) @ jnp.linalg.solve(COVARIANCE, x - MEAN)
+
+    return pg.LogDensity(log_prob, (2,))
+
+
+def skewed_target():
+    return pg.LogDensity(lambda x: -0.5 * x[0] ** 2 - 2 * (x[1] - 0.4 * x[0] ** 2 + 0.3) ** 2, (2,))
+
+
+@pytest.fixture(scope="module")
+def flow():
+    field = pg.MLPField(2, 4, 1, key=jr.key(4))
+    cnf = pg.CNF(field, integrator=pg.FixedStep(6), t0=0.3, t1=1.5)
+    return pg.Flow(pg.DiagonalNormal.standard((2,)), [cnf])
+
+
+@pytest.fixture(scope="module")
+def draws(flow):
+    """Log densities and scores of many draws of a flow that is far from its target."""
+    model, vector = Model.split(flow, skewed_target())
+    keys = jr.split(jr.key(1), 20000)
+    log_p, log_q, scores = jax.jit(model.log_densities_and_scores)(vector, keys)
+    return model, vector, keys, log_p, log_q, scores
+
+
+def fed(log_p, log_q, scores, clip=1e9, chunk=1000):
+    moments = Moments(scores.shape[1], clip)
+    for i in range(0, len(log_p), chunk):
+        some = slice(i, i + chunk)
+        moments.add(*(np.asarray(a[some]) for a in (log_p, log_q, scores)))
+    return moments
+
+
+def test_score_of_a_normal_is_the_textbook_one():
+    base = pg.DiagonalNormal(jnp.array([0.5, -1.0]), jnp.array([0.3, -0.2]))
+    model, vector = Model.split(pg.Flow(base), normal_target())
+    keys = jr.split(jr.key(0), 5)
+    _, log_q, scores = model.log_densities_and_scores(vector, keys)
+    x = pg.Flow(base)._push("x", keys).x
+    z = (x - base.mean) / jnp.exp(base.log_scale)
+    expected = {"mean": z / jnp.exp(base.log_scale), "log_scale": z**2 - 1}
+    found = jax.vmap(lambda s: model.unravel(s).base)(scores)
+    np.testing.assert_allclose(found.mean, expected["mean"], rtol=1e-12)
+    np.testing.assert_allclose(found.log_scale, expected["log_scale"], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(log_q, pg.Flow(base).log_prob(x), rtol=1e-12)
+
+
+def test_scores_hold_the_draw_fixed_and_average_to_zero(draws, flow):
+    model, vector, keys, _, log_q, scores = draws
+    x = flow._push("x", keys[:3]).x
+    for i in range(3):
+        # By central differences of the density, at a point that does not move with the parameters.
+        direction = jr.normal(jr.key(i), vector.shape)
+        up, down = (model.flow(vector + h * direction).log_prob(x) for h in (1e-5, -1e-5))
+        np.testing.assert_allclose(scores[i] @ direction, (up - down)[i] / 2e-5, rtol=1e-6)
+    z = scores.mean(axis=0) / (scores.std(axis=0) / len(scores) ** 0.5)
+    assert jnp.abs(z).max() < 5
+    np.testing.assert_allclose(log_q[:3], flow.log_prob(x), atol=1e-9)
+
+
+def test_right_hand_side_is_minus_the_gradient_of_the_divergence(draws, flow):
+    """Against the path gradient, which shares no formula with it."""
+    _, _, _, log_p, log_q, scores = draws
+    _, cross, _ = fed(log_p, log_q, scores).finish()
+    terms = (scores - scores.mean(axis=0)) * (log_p - log_q - (log_p - log_q).mean())[:, None]
+    error = terms.std(axis=0) / len(terms) ** 0.5
+    gradient = ravel(eqx.filter_grad(pg.reverse_kl)(flow, skewed_target(), key=jr.key(7), n=20000))
+    assert jnp.linalg.norm(gradient) > 1
+    assert np.abs((cross + np.asarray(gradient)) / np.asarray(error)).max() < 6
+
+
+def test_moments_are_those_of_all_draws_whatever_the_chunks(draws):
+    _, _, _, log_p, log_q, scores = draws
+    metric, cross, variance = fed(log_p, log_q, scores, chunk=700).finish()
+    s, w = np.asarray(scores), np.asarray(log_p - log_q)
+    np.testing.assert_allclose(metric, np.cov(s.T, bias=True), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(cross, (s - s.mean(0)).T @ (w - w.mean()) / len(w), atol=1e-9)
+    np.testing.assert_allclose(variance, w.var(), rtol=1e-9)
+
+
+def test_draws_that_are_not_finite_are_left_out_and_counted(draws):
+    log_p, log_q, scores = (np.array(a[:2000]) for a in draws[3:])
+    clean = fed(log_p, log_q, scores, clip=5.0)
+    rubbish = np.full((3, scores.shape[1]), np.nan)
+    dirty = Moments(scores.shape[1], 5.0)
+    dirty.add(log_p, log_q, scores)
+    dirty.add(np.array([np.nan, 0, 0]), np.array([0, np.inf, 0]), rubbish)
+    for a, b in zip(clean.finish(), dirty.finish(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_array_equal(dirty.bad, [1, 1, 3])
+    outside = Moments(scores.shape[1], 5.0)  # minus infinity is only far off
+    outside.add(np.where(np.arange(2000) == 7, -np.inf, log_p), log_q, scores)
+    assert np.isfinite(outside.finish()[1]).all()
+    assert outside.bad.sum() == 0
+
+
+def test_outliers_are_pulled_in_and_the_bulk_is_left_alone():
+    rng = np.random.default_rng(0)
+    weight = 0.1 * rng.normal(size=1001) + 7
+    weight[:3] = -1e5, -200.0, 9.0
+    clipped = clipper(weight, 5.0)(weight)
+    np.testing.assert_allclose(clipped[3:], weight[3:] - np.median(weight))
+    assert np.abs(clipped[:3]).max() < 1
+    assert clipped[0] == clipped[1] == -clipped[2]
+    assert np.abs(clipper(100 * weight, 5.0)(100 * weight)).max() == 5.0
+
+
+def problem(signal, n=4000, parameters=40):
+    """Moments of synthetic scores, and of log-weights of which a share is linear in them."""
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(n, parameters)) * np.logspace(0, -2, parameters)
+    truth = rng.normal(size=parameters) / np.logspace(0, -2, parameters)
+    linear = scores @ truth / parameters**0.5
+    weight = signal * linear + (1 - signal**2) ** 0.5 * rng.normal(size=n)
+    moments = Moments(parameters, 1e9)
+    moments.add(weight, np.zeros(n), scores)
+    return moments.finish(), signal * truth / parameters**0.5, (scores, weight)
+
+
+def test_step_without_damping_is_least_squares():
+    (metric, cross, variance), _, (scores, weight) = problem(0.8)
+    found = damped_step(metric, cross, variance, n=4000, damping=1e-12, trust=1e9)
+    centred = scores - scores.mean(axis=0)
+    expected, *_ = np.linalg.lstsq(centred, weight - weight.mean(), rcond=None)
+    np.testing.assert_allclose(found.change, found.share * expected, rtol=1e-6)
+    left = np.var(weight - scores @ found.change)
+    np.testing.assert_allclose(found.predicted, 1 - left / variance, rtol=1e-6)
+    assert abs(found.explained - 0.64) < 0.03
+    # Expected: signal / (signal + noise), with 40 parameters and 4000 draws.
+    assert found.shrink == pytest.approx(0.64 / (0.64 + 0.36 * 40 / 3960), rel=0.01)
+
+
+def test_step_into_pure_noise_is_shrunk_and_one_onto_the_truth_is_not():
+    noise = damped_step(*problem(0.0)[0], n=4000, damping=1e-6, trust=1e9)
+    assert noise.explained < 0.01
+    assert noise.shrink < 0.5
+    moments, truth, _ = problem(1.0)
+    exact = damped_step(*moments, n=4000, damping=1e-12, trust=1e9)
+    np.testing.assert_allclose(exact.change, truth, rtol=1e-5)
+    assert exact.shrink == pytest.approx(1.0)
+
+
+def test_step_is_ridge_regression_and_keeps_to_the_trust_radius():
+    (metric, cross, variance), _, _ = problem(0.9)
+    found = damped_step(metric, cross, variance, n=4000, damping=0.3, trust=0.2)
+    ridge = np.linalg.solve(metric + 0.3 * np.trace(metric) / 40 * np.eye(40), cross)
+    np.testing.assert_allclose(found.change / found.share, ridge, rtol=1e-9)
+    assert found.length == pytest.approx(np.sqrt(ridge @ metric @ ridge))
+    moved = np.sqrt(found.change @ metric @ found.change)
+    assert moved == pytest.approx(0.2 * found.shrink)
+
+
+def test_finds_a_normal_in_a_few_steps_and_then_stands_still():
+    base = pg.FullNormal.standard((2,))
+    fit = pg.fit(
+        pg.Flow(base), normal_target(), key=jr.key(2), steps=12, optimizer=pg.GaussNewton()
+    )
+    last = fit.history[-1]
+    assert len(fit.history) == 12
+    assert last["ess"] > 1 - 1e-9
+    assert last["log_z"] == pytest.approx(LOG_Z, abs=1e-6)
+    assert last["length"] < 1e-3 * fit.history[0]["length"]
+    assert last["draws"] == 512
+
+
+def test_trains_a_flow_on_a_skewed_target_where_adam_has_hardly_begun(flow):
+    first = pg.fit(flow, skewed_target(), key=jr.key(5), steps=10, optimizer=pg.GaussNewton())
+    assert first.history[0]["ess"] < 0.6
+    assert first.history[-1]["ess"] > 0.97
+    found = pg.evaluate(first.flow, skewed_target(), key=jr.key(6), n=20000)
+    assert abs(found.log_z - np.log(2 * np.pi / 2)) < 5 * found.log_z_err + 1e-3
+    assert found.ess > 0.97
+    assert first.compile_seconds > 0
+
+    # A break changes nothing.
+    half = pg.fit(flow, skewed_target(), key=jr.key(5), steps=4, optimizer=pg.GaussNewton())
+    again = pg.fit(
+        half.flow,
+        skewed_target(),
+        key=jr.key(5),
+        steps=10,
+        optimizer=pg.GaussNewton(),
+        state=half.state,
+    )
+    np.testing.assert_array_equal(ravel(again.flow), ravel(first.flow))
+    assert [r["ess"] for r in again.history] == [r["ess"] for r in first.history[4:]]
+
+
+def test_draws_are_doubled_when_a_step_was_noise():
+    """Where the model cannot do better, everything that is left is noise."""
+    target = pg.LogDensity(lambda x: jnp.sum(-0.5 * x**2 - 0.3 * jnp.cos(9 * x)), (2,))
+    method = pg.GaussNewton(200.0, max_draws_per_parameter=800.0)
+    flow = pg.Flow(pg.DiagonalNormal.standard((2,)))
+    fit = pg.fit(flow, target, key=jr.key(0), steps=8, optimizer=method)
+    draws = [row["draws"] for row in fit.history]
+    assert draws[0] in range(800, 1400)
+    assert draws == sorted(draws)
+    assert draws[-1] > 1.9 * draws[0]
+    assert draws[-1] < 4.6 * draws[0]
+
+
+def test_says_what_to_use_when_it_cannot_be_used(flow):
+    target = skewed_target()
+    with pytest.raises(
+        pg.UserError, match=r"21 parameters, too many .*Use Adam with path gradients"
+    ):
+        pg.init(flow, target, pg.GaussNewton(max_parameters=20))
+    with pytest.raises(TypeError, match="use `fit` or `Trainer`"):
+        pg.step(jr.key(0), pg.init(flow, target, pg.GaussNewton()), pg.GaussNewton(), n=8)
+    with pytest.raises(ValueError, match="trains the flow alone"):
+        pg.Trainer(jr.key(0), pg.Settings(pg.GaussNewton(), train_target=True))
+    with pytest.raises(ValueError, match="fewer draws than parameters"):
+        pg.GaussNewton(draws_per_parameter=0.5)
+    with pytest.raises(pg.UserError, match="no trainable parameters"):
+        pg.init(pg.Flow(pg.StandardNormal((2,))), target, pg.GaussNewton())
+    amortised = pg.Flow(pg.DiagonalNormal(pg.PerDraw(jnp.zeros((8, 2))), jnp.zeros(2)))
+    with pytest.raises(ValueError, match="parameters that all draws share"):
+        Model.split(amortised, target)
+
+
+def test_a_target_that_is_not_finite_stops_training_with_its_name():
+    target = pg.LogDensity(lambda x: jnp.where(x[0] > 0, jnp.nan, -0.5 * x @ x), (2,))
+    flow = pg.Flow(pg.DiagonalNormal.standard((2,)))
+    with pytest.raises(TrainingDiverged, match="target's log density was NaN") as stopped:
+        pg.fit(flow, target, key=jr.key(0), steps=9, optimizer=pg.GaussNewton(), max_failures=2)
+    np.testing.assert_array_equal(ravel(stopped.value.state.flow), ravel(flow))
+
+
+def test_vector_and_flow_are_the_same_thing(flow):
+    model, vector = Model.split(flow, skewed_target())
+    assert eqx.tree_equal(model.flow(vector), flow)
+    assert vector.size == ravel_pytree(eqx.filter(flow, eqx.is_inexact_array))[0].size == 21
