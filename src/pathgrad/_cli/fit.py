@@ -9,7 +9,7 @@ import tyro
 from pathgrad.experiments.custom import CustomOptions
 from pathgrad.experiments.options import FlowOptions, TrainOptions
 
-from .arguments import Where, check_resumed, for_optimizer, parse, stored_options
+from .arguments import Where, check_resumed, for_optimizer, parse, peek, stored_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,12 @@ class Fit:
 def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint."""
     stored = stored_options(words, "fit")
-    default = for_optimizer(words, Fit(tyro.MISSING, tyro.MISSING))
+    default = None
     if stored is not None:
         default = Fit(stored.density, stored.dim, stored.flow, stored.training)
     given = parse(Fit, prog, words, default)
+    if stored is None and peek(words, "--steps") is None:
+        given = for_optimizer(words, given)
     density = _absolute(given.density)
     options = CustomOptions(density, given.dim, given.flow, given.training)
     if given.run.resume:

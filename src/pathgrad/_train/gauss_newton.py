@@ -53,8 +53,8 @@ class GaussNewton(eqx.Module):
         max_draws_per_parameter: Up to which draws are doubled when a step was mostly noise.
         damping: At the start, relative to the mean eigenvalue of the metric.
         trust: Largest change of the log-weights by one step, as the standard deviation over draws.
-        clip: Log-weights further than this from their median, or than eight standard deviations of their
-            bulk, are pulled in: a draw that has fallen off the target says where to go, not how far.
+        clip: Log-weights further than this from their median are pulled in, and further below it than eight
+            standard deviations of their bulk: a draw off the target says where to go, not how far.
         trials: Fresh draws that decide between dampings, at least.
         chunk: Draws differentiated at a time; the default bounds the memory.
         max_parameters: Refuse flows with more, whose metric would fill the memory.

@@ -80,14 +80,16 @@ def default_chunk(flow: Flow) -> int:
 def clipper(log_weight: np.ndarray, most: float) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that centres log-weights at the median of these and pulls in the outliers.
 
-    The left tail of log-weights is heavy: a single draw can outweigh the rest of a variance. It still says
-    where to go, but not how far. Bounds are `most`, or several standard deviations of the bulk if that is
-    less; the bulk's is read off the median distance, which the tail does not change.
+    The left tail of log-weights is heavy: a single draw that has fallen off the target can outweigh the rest
+    of a variance. It still says where to go, but not how far. On that side the bound is several standard
+    deviations of the bulk, read off the median distance, which the tail does not change; `most` at most.
+    Outliers to the right are where the target has more weight than the flow. They are what spoils an
+    effective sample size, and are kept up to `most`.
     """
     centre = np.median(log_weight)
     bulk = 1.4826 * np.median(np.abs(log_weight - centre))
-    bound = min(most, _BULKS * bulk) if bulk > 0 else most
-    return lambda log_weight: np.clip(log_weight - centre, -bound, bound)
+    least = min(most, _BULKS * bulk) if bulk > 0 else most
+    return lambda log_weight: np.clip(log_weight - centre, -least, most)
 
 
 class Moments:

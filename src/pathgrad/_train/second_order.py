@@ -68,10 +68,7 @@ class SecondOrder:
         chunk = self._chunk(state)
         wanted = max(_FEWEST_DRAWS, float(memory.draws_per_parameter) * vector.size)
         n = math.ceil(wanted / chunk) * chunk
-        moments = Moments(vector.size, self.method.clip)
-        for keys in jr.split(draw_key, n).reshape(-1, chunk):
-            moments.add(*map(np.asarray, self._differentiate(model, vector, keys)))
-        found = moments.finish()
+        moments, found = self._gather(model, vector, jr.split(draw_key, n).reshape(-1, chunk))
         cause = _cause(moments, n)
         told: dict[str, Any] = {"draws": n}
         if cause == 0:
@@ -87,6 +84,13 @@ class SecondOrder:
             in_row,
         )
         return state, _info(moments, float(np.linalg.norm(found[1])), cause, in_row), told
+
+    def _gather(self, model: Model, vector: Array, keys: Key[Array, "chunk batch"]) -> Any:
+        """Differentiate draws, a chunk at a time; return their moments, also as what `_move` takes."""
+        moments = Moments(vector.size, self.method.clip)
+        for some in keys:
+            moments.add(*map(np.asarray, self._differentiate(model, vector, some)))
+        return moments, moments.finish()
 
     def _chunk(self, state: TrainState) -> int:
         return self.method.chunk or default_chunk(state.flow)
@@ -134,7 +138,7 @@ class SecondOrder:
             "trial_ratio": ratio,
             "agreement": (1 - ratio) / found.predicted,
         }
-        return there if moved else vector, memory, told
+        return there if moved else vector, memory, {k: float(v) for k, v in told.items()}
 
     def _weights(self, model: Model, key: Key[Array, ""], n: int) -> Any:
         """Return a function from parameters to log-weights of fresh draws.

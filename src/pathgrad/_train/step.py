@@ -88,7 +88,7 @@ def init(
 def step(
     key: Key[Array, ""],
     state: TrainState,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation | GaussNewton,
     *,
     n: int,
     estimator: AbstractEstimator = PathGradient(),
@@ -99,7 +99,7 @@ def step(
     Args:
         key: Fresh noise for this step.
         state: From `init` or an earlier step.
-        optimizer: The same as given to `init`.
+        optimizer: The same as given to `init`; of Optax, since `GaussNewton` needs a `Trainer`.
         n: Number of draws.
         estimator: Whose gradient is followed.
         train_target: Whether the target's own array leaves (a decoder) are trained as well.
