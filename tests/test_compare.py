@@ -123,8 +123,19 @@ def test_estimators_are_compared_at_the_end_of_the_quicker(four):
     assert "single run" not in said
 
 
+def test_gauss_newton_is_compared_with_whatever_adam_was_given(four, tmp_path):
+    rows = rows_of([0.7, 0.9], 6.0)
+    run = make_run(tmp_path / "second", rows, steps=1000, learning_rate=0.3)
+    config = run.config
+    config["options"]["training"]["optimizer"] = "gauss-newton"
+    run.write_config(config)
+    (said,) = equal_times(read([four[0], tmp_path / "second"]))
+    assert said.startswith("gauss-newton against path at L = 6, each after 12.0 s")
+    assert "gauss-newton was still" not in said  # it has no learning rate that could fall
+
+
 def test_only_what_differs_in_the_estimator_is_compared(four, tmp_path):
-    make_run(tmp_path / "other", rows_of([0.5]), estimator="total", learning_rate=0.1)
+    make_run(tmp_path / "other", rows_of([0.5], 12.0), estimator="total", learning_rate=0.1)
     assert equal_times(read([four[0], tmp_path / "other"])) == []
     assert equal_times(read(four[:2])) == []
     far = {"platform": "Darwin", "cpus": 8}

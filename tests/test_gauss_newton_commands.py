@@ -1,12 +1,16 @@
 """`--optimizer gauss-newton` and `--preset best`, as they are typed."""
 
 import json
+import re
 import shutil
+import signal
+import types
 
 import jax
 import numpy as np
 import pytest
 
+from pathgrad._cli import training
 from pathgrad._cli.loading import load_run
 from pathgrad._cli.main import main
 from pathgrad._train.rundir import RunDir
@@ -17,6 +21,9 @@ from pathgrad.experiments.registry import read_options
 pytestmark = pytest.mark.xdist_group("gauss-newton commands")
 TOY = ["train", "toy", "--optimizer", "gauss-newton", "--width", "4", "--depth", "1"]
 TOY += ["--solver-steps", "4", "--checkpoint-seconds", "0"]
+
+
+SHORT = {6: ((3, 4, 2), 4, 2), 8: ((3, 5, 3), 4, 2)}
 
 
 def rows(path):
@@ -73,10 +80,23 @@ def test_too_many_parameters_and_too_few_draws_are_one_line(tmp_path, capsys):
 
 @pytest.fixture
 def short_ladder(monkeypatch):
-    monkeypatch.setattr(phi4, "_RUNGS", {6: ((3, 4, 2), 4, 2), 8: ((3, 5, 3), 4, 2)})
+    monkeypatch.setattr(phi4, "_RUNGS", SHORT)
 
 
-def test_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys):
+def _interrupting(clock):
+    """Return a clock that presses Ctrl-C when it is first read in training."""
+    pressed = []
+
+    def read():
+        if not pressed and isinstance(signal.getsignal(signal.SIGINT), types.FunctionType):
+            pressed.append(True)
+            signal.raise_signal(signal.SIGINT)
+        return clock()
+
+    return read
+
+
+def test_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys, monkeypatch):
     words = ["train", "phi4", "--preset", "best", "--seed", "3", "--out"]
     assert main([*words, str(tmp_path / "a"), "--size", "8"]) == 0
     said = capsys.readouterr().out
@@ -91,13 +111,31 @@ def test_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys):
     # What was learnt at size 6 is there at size 8.
     assert rows(tmp_path / "a" / "L8")[0]["ess"] > 2 * rows(tmp_path / "a" / "L6")[0]["ess"]
 
-    # As if killed in the middle: the first rung is kept, the second goes on from its last checkpoint.
+    # The first rung is kept, the second begins with it.
     assert main([*words, str(tmp_path / "b"), "--size", "6"]) == 0
     assert main([*words, str(tmp_path / "b"), "--size", "8"]) == 2  # would overwrite
     assert "--resume" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "b"), "--size", "8", "--resume"]) == 0
     for name in ("L6", "L8"):
         assert without_time(tmp_path / "a" / name) == without_time(tmp_path / "b" / name)
+
+    # Killed before the first checkpoint of the second: it begins anew, with what the first has learnt.
+    shutil.rmtree(tmp_path / "b" / "L8" / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "phi4", "--preset", "best", "--seed", "3", "--out", "b", "--size", "8"]
+    assert main([*words, "--resume"]) == 0  # the same place by another path
+    assert without_time(tmp_path / "a" / "L8") == without_time(tmp_path / "b" / "L8")
+
+    # Interrupted: the command it names goes on to the top, with the same seed.
+    monkeypatch.setattr(training.time, "monotonic", _interrupting(training.time.monotonic))
+    assert main([*words, "--overwrite"]) == 130
+    (command,) = re.findall(r"Go on with: pathgrad (.*)", capsys.readouterr().err)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert not (tmp_path / "b" / "L8").exists()  # nothing of the old ladder is left
+    monkeypatch.setattr(phi4, "_RUNGS", SHORT)
+    assert main(command.split()) == 0
+    assert without_time(tmp_path / "a" / "L8") == without_time(tmp_path / "b" / "L8")
 
 
 def test_ladder_of_another_version_is_not_mixed_up(short_ladder, tmp_path, capsys, monkeypatch):
@@ -113,6 +151,7 @@ def test_ladder_of_another_version_is_not_mixed_up(short_ladder, tmp_path, capsy
     ("more", "said"),
     [
         (["--channels", "9"], "sets model and training of its runs itself"),
+        (["--steps", "1500"], "got --steps"),
         (["--size", "10"], "one of the sizes 6, 8, 12, 20, 32"),
     ],
 )

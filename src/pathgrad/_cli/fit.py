@@ -36,10 +36,15 @@ def run(prog: str, words: list[str]) -> int:
     stored = stored_options(words, "fit")
     default = None
     if stored is not None:
-        default = Fit(stored.density, stored.dim, stored.flow, stored.training)
+        default = for_optimizer(
+            words, Fit(stored.density, stored.dim, stored.flow, stored.training)
+        )
     given = parse(Fit, prog, words, default)
     if stored is None and peek(words, "--steps") is None:
-        given = for_optimizer(words, given)
+        steps = TrainOptions().with_optimizer(given.training.optimizer).steps
+        given = dataclasses.replace(
+            given, training=dataclasses.replace(given.training, steps=steps)
+        )
     density = _absolute(given.density)
     options = CustomOptions(density, given.dim, given.flow, given.training)
     if given.run.resume:

@@ -25,7 +25,7 @@ def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint."""
     stored = stored_options(words, "toy")
     preset = PRESETS.get(peek(words, "--preset") or "fast", ToyOptions())
-    given = parse(TrainToy, prog, words, TrainToy(stored or for_optimizer(words, preset)))
+    given = parse(TrainToy, prog, words, TrainToy(for_optimizer(words, stored or preset)))
     if given.run.resume:
         check_resumed(stored, given.toy)
     from .training import train

@@ -1,11 +1,13 @@
 """`pathgrad train phi4`."""
 
 import dataclasses
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
 from pathgrad._errors import UserError
-from pathgrad.experiments.phi4.options import PRESETS, Phi4Options, ladder
+from pathgrad.experiments.phi4.options import LADDER_SIZES, PRESETS, Phi4Options, ladder
 
 from .arguments import (
     Where,
@@ -38,7 +40,9 @@ def run(prog: str, words: list[str]) -> int:
     if peek(words, "--preset") == "best":
         return _climb(prog, words)
     stored = stored_options(words, "phi4")
-    given = parse(TrainPhi4, prog, words, TrainPhi4(stored or _defaults(words)))
+    given = parse(
+        TrainPhi4, prog, words, TrainPhi4(for_optimizer(words, stored or _defaults(words)))
+    )
     if given.run.resume:
         check_resumed(stored, given.phi4)
     from .training import train
@@ -52,35 +56,59 @@ def _climb(prog: str, words: list[str]) -> int:
     plain = Phi4Options()
     given = parse(TrainPhi4, prog, words, TrainPhi4(plain, "best"))
     asked = given.phi4
-    taken = dataclasses.replace(plain.training, seed=asked.training.seed)
-    if asked != dataclasses.replace(plain, size=asked.size, training=taken) or given.config:
-        raise UserError(
-            "--preset best sets model and training of its runs itself: give --size, --seed, --out, --resume, "
-            "--overwrite, --checkpoint-seconds, or use another preset with --optimizer gauss-newton."
-        )
+    _refuse_what_a_ladder_ignores(words)
     rungs = ladder(asked.size, asked.training.seed)
     out = given.run.out or Path("runs") / f"phi4-best-s{asked.training.seed}"
+    paths = [out / f"L{rung.size}" for rung in rungs]
+    if given.run.overwrite:
+        # All of them at once: what is left of an older ladder must not pass for a part of this one.
+        for size in LADDER_SIZES:
+            shutil.rmtree(out / f"L{size}", ignore_errors=True)
+    again = (
+        f"{prog} --preset best --size {asked.size} --seed {asked.training.seed} "
+        f"--out {shlex.quote(str(out))} --resume"
+    )
     below: str | None = None
-    for rung in rungs:
-        here = out / f"L{rung.size}"
-        code = _rung(dataclasses.replace(rung, init_from=below), given.run, here, prog)
+    for rung, path in zip(rungs, paths, strict=True):
+        code = _rung(dataclasses.replace(rung, init_from=below), given.run, path, again)
         if code:
             return code
-        below = str(here)
-    _tell_ladder([out / f"L{rung.size}" for rung in rungs])
+        below = str(path)
+    _tell_ladder(paths)
     return 0
 
 
-def _rung(options: Phi4Options, where: Where, out: Path, prog: str) -> int:
+_LADDER_TAKES = (
+    "--preset",
+    "--size",
+    "--seed",
+    "--out",
+    "--resume",
+    "--overwrite",
+    "--checkpoint-seconds",
+)
+
+
+def _refuse_what_a_ladder_ignores(words: list[str]) -> None:
+    names = [w.partition("=")[0].replace("_", "-") for w in words if w.startswith("--")]
+    ignored = [name for name in names if name not in _LADDER_TAKES]
+    if ignored:
+        raise UserError(
+            f"--preset best sets model and training of its runs itself; got {', '.join(ignored)}. It takes "
+            f"{', '.join(_LADDER_TAKES[1:])}. For more use another preset with --optimizer gauss-newton."
+        )
+
+
+def _rung(options: Phi4Options, where: Where, out: Path, again: str) -> int:
     from .training import train
 
     resume = where.resume and (out / "config.toml").exists()
     print(f"\n{out}: {options.size} x {options.size}", flush=True)
     if resume:
-        stored = stored_options(["--resume", "--out", str(out)], "phi4")
-        check_resumed(stored, options)
+        stored: Any = stored_options(["--resume", "--out", str(out)], "phi4")
+        # The rung below may have been written down by another path to the same place.
+        check_resumed(dataclasses.replace(stored, init_from=options.init_from), options)
     begin = None if options.init_from is None else _grown(options.init_from)
-    again = f"{prog} --preset best --out {out.parent} --size {options.size} --resume"
     where = dataclasses.replace(where, out=out, resume=resume)
     return train("phi4", options, where, begin, again)
 
@@ -94,7 +122,8 @@ def _tell_ladder(paths: list[Path]) -> None:
         row = RunDir.open(path).read_metrics()[-1]
         in_all += row["seconds"]
         print(
-            f"{path.name:>6} {row['step']:7d} {row['seconds']:9.1f} {in_all:9.1f}   {row['ess']:.3%}"
+            f"{path.name:>6} {row['step']:7d} {row['seconds']:9.1f} {in_all:9.1f}   "
+            + (f"{row['ess']:.3%}" if row.get("ess") is not None else "-")
         )
     print(f"Next: pathgrad evaluate {paths[-1]}")
 
@@ -103,16 +132,16 @@ def _defaults(words: list[str]) -> Phi4Options:
     preset = PRESETS.get(peek(words, "--preset") or "fast", Phi4Options())
     source = peek(words, "--init-from")
     if source is None:
-        return for_optimizer(words, preset)
+        return preset
     from pathgrad._train.rundir import RunDir
 
     options = same_experiment(RunDir.open(source).config, f"--init-from {source}", "phi4")
     begun = dataclasses.replace(options, training=preset.training, init_from=None)
     if peek(words, "--size") in (None, str(options.size)):
-        return for_optimizer(words, begun)
+        return begun
     # The model goes on as it was; coupling and mass of the base belong to the lattice they were for.
     flow = dataclasses.replace(options.flow, base_mass_squared=None)
-    return for_optimizer(words, dataclasses.replace(begun, coupling=None, flow=flow))
+    return dataclasses.replace(begun, coupling=None, flow=flow)
 
 
 def _grown(source: str) -> Any:

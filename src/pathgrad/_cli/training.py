@@ -30,7 +30,9 @@ def train(
     out = where.out or Path("runs") / options.name
     problem = registry.build(experiment, options)
     flow, origin = problem.flow, {}
-    if begin is not None and not where.resume:
+    # A run that was killed before its first checkpoint has not begun.
+    begun = where.resume and RunDir.open(out).checkpoints.newest() is not None
+    if begin is not None and not begun:
         flow, origin = begin(flow)
     made = {"provenance": provenance() | origin}
     config = registry.write_options(experiment, options) | made

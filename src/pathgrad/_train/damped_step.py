@@ -22,7 +22,7 @@ class DampedStep(NamedTuple):
         explained: Share of the variance of the log-weights that a linear change takes away, corrected for
             what it takes from pure noise.
         shrink: Share of the step that is signal.
-        predicted: Share of the variance that `change` takes away if all is linear.
+        predicted: Share of the variance of these draws that `change` takes away if all is linear.
     """
 
     change: np.ndarray
@@ -44,24 +44,33 @@ def damped_step(
 ) -> DampedStep:
     r"""Solve $(A + \lambda\,\mathrm{tr}(A)/P)\,\delta = c$, and decide how much of it to take.
 
-    With $p$ effective parameters a fit to pure noise explains a share $p/N$ of its variance; the usual
-    correction of $R^2$ takes that away. What is left is signal, $S$, against the noise
-    $(1 - S)\,p/(N - p)$ that the fit has put into the step. The share $S / (S + \text{noise})$ of it loses
-    least. Repeated, that is a running average: $1/S$ grows by $1/\text{noise}$ with each step.
+    Let $H = A (A + \lambda\,\mathrm{tr}(A)/P)^{-1}$. A fit to pure noise of variance 1 leaves
+    $1 - (2\,\mathrm{tr} H - \mathrm{tr} H^2)/N$ of it, and makes a step of squared length
+    $\mathrm{tr} H^2/N$ in the metric. The first corrects $R^2$: what is explained beyond it is signal, $S$.
+    The second is the noise that the rest, $1 - S$, has put into the step. The share
+    $S / (S + \text{noise})$ of it loses least. Repeated, that is a running average: $1/S$ grows by
+    $1/\text{noise}$ with each step (until the least share, which keeps some twenty steps in the average).
+
+    Raises `numpy.linalg.LinAlgError` where the damped metric is not positive.
     """
     size = len(cross)
     shift = damping * np.trace(metric) / size
-    damped = metric + shift * np.eye(size)
+    damped = metric.copy(order="F")
+    damped.flat[:: size + 1] += shift
     factor, lower = scipy.linalg.cho_factor(damped, lower=True, overwrite_a=True)
     full = scipy.linalg.cho_solve((factor, lower), cross)
-    inverse, _ = _dpotri(factor, lower=1)
-    effective = size - shift * np.trace(inverse)
+    inverse, _ = _dpotri(factor, lower=1, overwrite_c=1)
+    diagonal = np.diag(inverse)
+    square_of_inverse = 2 * np.square(np.tril(inverse, -1)).sum() + diagonal @ diagonal
+    trace = size - shift * diagonal.sum()
+    trace_of_square = size - 2 * shift * diagonal.sum() + shift**2 * square_of_inverse
     square = full @ metric @ full
     unexplained = (variance - 2 * cross @ full + square) / variance
-    left = max(n - effective, n / 4)  # degrees of freedom
-    explained = max(0.0, 1 - unexplained * n / left)
-    shrink = max(_LEAST_SHRINK, explained / (explained + (1 - explained) * effective / left))
-    length = float(np.sqrt(square))
-    share = shrink * min(1.0, trust / max(length, 1e-300))
+    left = max(n - 2 * trace + trace_of_square, n / 4)  # degrees of freedom
+    explained = min(1.0, max(0.0, 1 - unexplained * n / left))
+    noise = (1 - explained) * trace_of_square / left
+    shrink = max(_LEAST_SHRINK, explained / max(explained + noise, 1e-300))
+    length = float(np.sqrt(max(square, 0.0)))
+    share = min(shrink, trust / max(length, 1e-300))
     predicted = (2 * share * (cross @ full) - share**2 * square) / variance
     return DampedStep(share * full, length, share, explained, shrink, predicted)

@@ -32,7 +32,7 @@ class GaussNewtonState(NamedTuple):
     """What the next step takes over.
 
     Attributes:
-        damping: Of the last step, relative to the mean eigenvalue of the metric.
+        damping: For the next step to try around, relative to the mean eigenvalue of the metric.
         draws_per_parameter: Grown when noise dominated a step.
     """
 
@@ -50,7 +50,8 @@ class GaussNewton(eqx.Module):
     Attributes:
         draws_per_parameter: Draws of a step, as a multiple of the number of parameters. Below about 2
             the least squares fit noise.
-        max_draws_per_parameter: Up to which draws are doubled when a step was mostly noise.
+        max_draws_per_parameter: Up to which draws are doubled when a step was mostly noise. By default
+            four times as many as at the start.
         damping: At the start, relative to the mean eigenvalue of the metric.
         trust: Largest change of the log-weights by one step, as the standard deviation over draws.
         clip: Log-weights further than this from their median are pulled in, and further below it than eight
@@ -61,7 +62,7 @@ class GaussNewton(eqx.Module):
     """
 
     draws_per_parameter: float = 3.0
-    max_draws_per_parameter: float = 12.0
+    max_draws_per_parameter: float | None = None
     damping: float = 0.1
     trust: float = 1.0
     clip: float = 5.0
@@ -73,7 +74,7 @@ class GaussNewton(eqx.Module):
         for name in ("damping", "trust", "clip", "trials", "max_parameters"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        if not 1 < self.draws_per_parameter <= self.max_draws_per_parameter:
+        if not 1 < self.draws_per_parameter <= self.most_draws_per_parameter:
             raise ValueError(
                 "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters "
                 f"the least squares fit noise), got {self.draws_per_parameter} and "
@@ -81,6 +82,13 @@ class GaussNewton(eqx.Module):
             )
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"`chunk` must be at least 1, got {self.chunk}.")
+
+    @property
+    def most_draws_per_parameter(self) -> float:
+        """The maximum given, or the default."""
+        if self.max_draws_per_parameter is None:
+            return 4 * self.draws_per_parameter
+        return self.max_draws_per_parameter
 
     def init(self, parameters: PyTree) -> GaussNewtonState:
         """Return the state before the first step; refuse parameters that are too many."""
@@ -92,8 +100,8 @@ class GaussNewton(eqx.Module):
                 f"The flow has {count} parameters, too many for Gauss-Newton: its metric has {count}^2 "
                 f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step wants gradients of "
                 f"{self.draws_per_parameter * count:.0f} single draws. Use Adam with path gradients "
-                "(`optax.adam`, --optimizer adam), a smaller field, or raise "
-                f"`max_parameters` ({self.max_parameters})."
+                "(`optax.adam`, --optimizer adam), or a smaller field. "
+                f"(`GaussNewton(max_parameters={self.max_parameters})` is the limit.)"
             )
         return GaussNewtonState(
             jnp.asarray(self.damping, jnp.float32),

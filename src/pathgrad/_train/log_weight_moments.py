@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -77,8 +77,8 @@ def default_chunk(flow: Flow) -> int:
     return min(512, max(128, 2**13 // max(1, math.prod(flow.shape))))
 
 
-def clipper(log_weight: np.ndarray, most: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that centres log-weights at the median of these and pulls in the outliers.
+class Bounds(NamedTuple):
+    """How far from their median log-weights count.
 
     The left tail of log-weights is heavy: a single draw that has fallen off the target can outweigh the rest
     of a variance. It still says where to go, but not how far. On that side the bound is several standard
@@ -86,10 +86,19 @@ def clipper(log_weight: np.ndarray, most: float) -> Callable[[np.ndarray], np.nd
     Outliers to the right are where the target has more weight than the flow. They are what spoils an
     effective sample size, and are kept up to `most`.
     """
-    centre = np.median(log_weight)
-    bulk = 1.4826 * np.median(np.abs(log_weight - centre))
-    least = min(most, _BULKS * bulk) if bulk > 0 else most
-    return lambda log_weight: np.clip(log_weight - centre, -least, most)
+
+    below: float
+    above: float
+
+    @classmethod
+    def of(cls, log_weight: np.ndarray, most: float) -> "Bounds":
+        """Read them off some draws."""
+        bulk = 1.4826 * np.median(np.abs(log_weight - np.median(log_weight)))
+        return cls(min(most, _BULKS * bulk) if bulk > 0 else most, most)
+
+    def clip(self, log_weight: np.ndarray, centre: float) -> np.ndarray:
+        """Return the distances from the centre, outliers pulled in."""
+        return np.clip(log_weight - centre, -self.below, self.above)
 
 
 class Moments:
@@ -109,7 +118,8 @@ class Moments:
         self._cross = np.zeros(parameters)
         self._psi = 0.0
         self._psi_square = 0.0
-        self._clipped: Callable[[np.ndarray], np.ndarray] | None = None
+        self._bounds: Bounds | None = None
+        self._centre = np.nan
         self._clip = clip
         self._waiting: list[np.ndarray] = []
         self.log_weight = np.zeros(0)
@@ -135,12 +145,15 @@ class Moments:
 
     def _flush(self) -> None:
         scores = np.concatenate([np.zeros((0, len(self._sum))), *self._waiting])
-        self._waiting = []
+        self._waiting.clear()
         if not len(scores):
             return
-        if self._clipped is None:  # the first draws say where to clip
-            self._clipped = clipper(self.log_weight, self._clip)
-        psi = self._clipped(self.log_weight[-len(scores) :])
+        if self._bounds is None:  # the first draws say where to clip
+            self._centre = float(np.median(self.log_weight))
+            if not np.isfinite(self._centre):
+                return  # most draws are outside the target: nothing can be learnt from them
+            self._bounds = Bounds.of(self.log_weight, self._clip)
+        psi = self._bounds.clip(self.log_weight[-len(scores) :], self._centre)
         # Half of a symmetric matrix, in place: for thousands of parameters this is a good part of a step.
         _dsyrk(1.0, scores, 1.0, self._square, trans=1, lower=1, overwrite_c=1)
         self._sum += scores.sum(axis=0)
@@ -151,6 +164,8 @@ class Moments:
     def finish(self) -> tuple[np.ndarray, np.ndarray, float]:
         r"""Return $A = \mathrm{Cov}(s, s)$, $\mathrm{Cov}(s, \psi)$ and $\mathrm{Var}(\psi)$."""
         self._flush()
+        if len(self.log_weight) and self._bounds is None:
+            self.bad[0] += len(self.log_weight)
         n = max(len(self.log_weight), 1)
         mean, psi = self._sum / n, self._psi / n
         metric = self._square / n

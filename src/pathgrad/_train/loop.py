@@ -190,7 +190,8 @@ def _row(state: TrainState, infos: StepInfo, seconds: float) -> Row:
     log_weight = jnp.asarray(infos.log_weight[good].ravel())
     if log_weight.size:
         row["loss"] = float(infos.loss[good].mean())
-        row["loss_err"] = float(infos.log_weight[good].std() / log_weight.size**0.5)
+        with np.errstate(invalid="ignore"):  # a weight of zero makes the loss infinite
+            row["loss_err"] = float(infos.log_weight[good].std() / log_weight.size**0.5)
         row["ess"] = float(metrics.ess(log_weight))
         row["log_z"] = float(metrics.log_z(log_weight).value)
         row["kl"] = float(metrics.reverse_kl(log_weight).value)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .checkpoint_folder import CheckpointFolder
 
 _OUTPUT_NAME = re.compile(r"\w[\w .-]*")
-_PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
+_PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy")
 
 
 class RunError(UserError):

@@ -1,10 +1,14 @@
 """Steps of `GaussNewton`: gather moments, try dampings on fresh draws, take the best."""
 
 import math
+import os
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -13,7 +17,7 @@ from jaxtyping import Array, Key
 from . import step as one
 from .damped_step import DampedStep, damped_step
 from .gauss_newton import GaussNewton, GaussNewtonState
-from .log_weight_moments import Model, Moments, clipper, default_chunk
+from .log_weight_moments import Bounds, Model, Moments, default_chunk
 from .step import StepInfo, TrainState
 
 _FEWEST_DRAWS = 512
@@ -86,10 +90,18 @@ class SecondOrder:
         return state, _info(moments, float(np.linalg.norm(found[1])), cause, in_row), told
 
     def _gather(self, model: Model, vector: Array, keys: Key[Array, "chunk batch"]) -> Any:
-        """Differentiate draws, a chunk at a time; return their moments, also as what `_move` takes."""
+        """Differentiate draws, a few chunks at a time; return their moments, also as what `_move` takes."""
         moments = Moments(vector.size, self.method.clip)
-        for some in keys:
-            moments.add(*map(np.asarray, self._differentiate(model, vector, some)))
+
+        def differentiate(some):
+            return [np.asarray(each) for each in self._differentiate(model, vector, some)]
+
+        # XLA hardly spreads gradients of single draws over the cores of a CPU: give each a chunk.
+        width = _cores()
+        with ThreadPoolExecutor(width) as pool:
+            for i in range(0, len(keys), width):
+                for made in pool.map(differentiate, list(keys[i : i + width])):
+                    moments.add(*made)
         return moments, moments.finish()
 
     def _chunk(self, state: TrainState) -> int:
@@ -98,47 +110,43 @@ class SecondOrder:
     def _move(self, model, vector, memory, moments, n: int, key: Key[Array, ""]):
         """Try dampings around the last one; return the parameters and the memory after the best."""
         metric, cross, variance = moments
-        if not variance > 0:  # the weights are all equal: there is nothing left to gain
+        if variance == 0:  # the weights are all equal: there is nothing left to gain
             return vector, memory, {}
         weights = self._weights(model, key, n)
-        now = weights(vector)
-        clipped = clipper(now, self.method.clip)
-        before = float(np.var(clipped(now)))
-
-        def spread(vector) -> float:
-            there = weights(vector)
-            return np.inf if np.isnan(there).any() else float(np.var(clipped(there)))
-
-        def attempt(damping: float) -> tuple[float, float, DampedStep, Array]:
-            found = damped_step(
-                metric, cross, variance, n=n, damping=damping, trust=self.method.trust
-            )
-            there = vector + jnp.asarray(found.change, vector.dtype)
-            return spread(there) / before, damping, found, there
-
+        spread = _spread(weights(vector), self.method.clip)
         last = float(memory.damping)
+
+        def attempt(damping: float) -> _Attempt:
+            try:
+                found = damped_step(
+                    metric, cross, variance, n=n, damping=damping, trust=self.method.trust
+                )
+            except np.linalg.LinAlgError:
+                return _Attempt(np.inf, damping, None, vector)
+            there = vector + jnp.asarray(found.change, vector.dtype)
+            return _Attempt(spread(weights(there)), damping, found, there)
+
         tried = [attempt(last * factor) for factor in (_FACTOR, 1.0, 1 / _FACTOR)]
-        if min(t[0] for t in tried) >= 1:
+        if min(t.ratio for t in tried) >= 1:
             tried += [attempt(last * factor) for factor in _RESCUE]
-        ratio, damping, found, there = min(tried, key=lambda t: t[0])
-        moved = ratio < _NO_WORSE
-        damping = min(damping, last * _RESCUE[0]) if moved else last * _RESCUE[0]
+        best = min(tried, key=lambda t: t.ratio)
+        found = best.found
+        if found is None or best.ratio >= _NO_WORSE:
+            told = {"damping": best.damping, "length": 0.0, "trial_ratio": best.ratio}
+            return vector, _remember(memory, last * _RESCUE[0]), told
         per_parameter = float(memory.draws_per_parameter)
         if found.shrink < _GROW_BELOW:
-            per_parameter = min(2 * per_parameter, self.method.max_draws_per_parameter)
-        memory = GaussNewtonState(
-            jnp.asarray(np.clip(damping, *_DAMPINGS), jnp.float32),
-            jnp.asarray(per_parameter, jnp.float32),
-        )
+            per_parameter = min(2 * per_parameter, self.method.most_draws_per_parameter)
         told = {
-            "damping": damping,
-            "length": found.length * found.share if moved else 0.0,
+            "damping": best.damping,
+            "length": found.length * found.share,
             "explained": found.explained,
             "shrink": found.shrink,
-            "trial_ratio": ratio,
-            "agreement": (1 - ratio) / found.predicted,
+            "trial_ratio": best.ratio,
+            "agreement": (1 - best.ratio) / max(found.predicted, 1e-300),
         }
-        return there if moved else vector, memory, {k: float(v) for k, v in told.items()}
+        memory = _remember(memory, min(best.damping, last * _RESCUE[0]), per_parameter)
+        return best.there, memory, {name: float(value) for name, value in told.items()}
 
     def _weights(self, model: Model, key: Key[Array, ""], n: int) -> Any:
         """Return a function from parameters to log-weights of fresh draws.
@@ -153,6 +161,56 @@ class SecondOrder:
             return np.concatenate(found)
 
         return weights
+
+
+class _Attempt(NamedTuple):
+    """A damping, the step that it gives (none where there is no solution), and what trial made of it."""
+
+    ratio: float
+    damping: float
+    found: DampedStep | None
+    there: Array
+
+
+def _remember(
+    memory: GaussNewtonState, damping: float, per_parameter: float | None = None
+) -> GaussNewtonState:
+    if per_parameter is None:
+        per_parameter = float(memory.draws_per_parameter)
+    return GaussNewtonState(
+        jnp.asarray(np.clip(damping, *_DAMPINGS), jnp.float32),
+        jnp.asarray(per_parameter, jnp.float32),
+    )
+
+
+def _spread(now: np.ndarray, clip: float) -> Callable[[np.ndarray], float]:
+    """Return a function of log-weights of the same draws: their clipped variance as a multiple of today's.
+
+    What is not finite today is left out. A draw that a step loses is off the target, and counts as such.
+    """
+    use = np.isfinite(now)
+    now = now[use]
+    if not len(now):
+        return lambda there: np.inf
+    bounds = Bounds.of(now, clip)
+    before = np.var(bounds.clip(now, float(np.median(now))))
+
+    def ratio(there: np.ndarray) -> float:
+        there = np.where(np.isnan(there[use]), -np.inf, there[use])
+        centre = float(np.median(there))
+        if np.mean(~np.isfinite(there)) > _TOLERATED or before == 0:
+            return np.inf  # it has lost draws altogether, or there was nothing to gain
+        return float(np.var(bounds.clip(there, centre)) / before)
+
+    return ratio
+
+
+def _cores() -> int:
+    """Return how many cores of a CPU we may use; one where draws are made by a device of its own."""
+    if jax.default_backend() != "cpu":
+        return 1
+    allowed = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
+    return min(len(allowed), 16)
 
 
 def _cause(moments: Moments, n: int) -> int:

@@ -77,7 +77,7 @@ class TrainOptions:
 
     def with_optimizer(self, name: str | None) -> "TrainOptions":
         """Return the defaults that go with an optimiser."""
-        if name != "gauss-newton":
+        if name != "gauss-newton" or self.optimizer == name:
             return self
         return dataclasses.replace(self, optimizer=name, steps=30)
 

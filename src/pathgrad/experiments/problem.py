@@ -119,8 +119,7 @@ def _optimizer(options: TrainOptions) -> Any:
                 "--draws-per-parameter must be greater than 1 (with fewer draws than parameters the least "
                 f"squares fit noise), got {options.draws_per_parameter}."
             )
-        draws = options.draws_per_parameter
-        return pg.GaussNewton(draws, max_draws_per_parameter=4 * draws)
+        return pg.GaussNewton(options.draws_per_parameter)
     rate: Any = options.learning_rate
     if options.decay == "cosine":
         rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)

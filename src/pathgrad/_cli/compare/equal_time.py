@@ -9,21 +9,12 @@ from .summary import Summary, grouped
 from .table import mean_and_deviation
 
 # How long a run goes on may differ: a dearer step is often given fewer of them.
-# What Adam alone uses says nothing about Gauss-Newton.
-_MAY_DIFFER = (
-    "training.optimizer",
-    "training.estimator",
-    "training.steps",
-    "training.max_seconds",
-    "training.batch",
-    "training.learning_rate",
-    "training.beta1",
-    "training.beta2",
-    "training.decay",
-    "training.clip",
-    "training.block",
-    "training.draws_per_parameter",
-)
+_MAY_DIFFER = {f"training.{name}" for name in ("optimizer", "estimator", "steps", "max_seconds")}
+# What only one optimiser uses says nothing about another.
+_OWN = {
+    f"training.{name}"
+    for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "block")
+} | {"training.draws_per_parameter"}
 _ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
@@ -31,24 +22,35 @@ def equal_times(summaries: list[Summary]) -> list[str]:
     """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
     rivals: dict[str, list[list[Summary]]] = {}
     for group in grouped(summaries):
-        same = json.dumps(_same(group[0].alike), sort_keys=True, default=str)
+        same = _same(group[0].alike, _MAY_DIFFER | _OWN)
         rivals.setdefault(same, []).append(group)
     said = []
     for groups in rivals.values():
         groups = sorted(groups, key=lambda group: _ORDER.get(group[0].estimator, 9))
         for one, other in itertools.combinations(groups, 2):
-            if one[0].estimator != other[0].estimator:
+            if one[0].estimator != other[0].estimator and _fair(one[0], other[0]):
                 said += _compare(one, other)
     return said
 
 
-def _same(alike: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what may differ, also of the runs that these began with."""
-    return {
-        name: _same(value) if isinstance(value, dict) else value
-        for name, value in alike.items()
-        if name not in _MAY_DIFFER
-    }
+def _fair(one: Summary, other: Summary) -> bool:
+    """Say whether nothing else differs that both make use of."""
+    if one.optimizer != other.optimizer:
+        return True
+    return _same(one.alike, _MAY_DIFFER) == _same(other.alike, _MAY_DIFFER)
+
+
+def _same(alike: dict[str, Any], without: set[str]) -> str:
+    """Return the options but for some, also of the runs that these began with."""
+
+    def left(options: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: left(value) if isinstance(value, dict) else value
+            for name, value in options.items()
+            if name not in without
+        }
+
+    return json.dumps(left(alike), sort_keys=True, default=str)
 
 
 def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
@@ -99,7 +101,8 @@ def _reservations(one: list[Summary], other: list[Summary], rows: list[list[Any]
         early = [
             (row["step"], n) for row, n in zip(there, steps, strict=True) if n and row["step"] < n
         ]
-        if early and group[0].training.get("decay", "none") != "none":
+        falling = group[0].training.get("decay", "none") != "none"
+        if early and falling and group[0].optimizer == "adam":
             step, of = min(early)
             said.append(
                 f"{group[0].estimator} was still on its way, at step {step} of {of}, with its learning rate "

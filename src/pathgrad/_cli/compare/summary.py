@@ -41,9 +41,13 @@ class Summary:
     @property
     def estimator(self) -> str:
         """The gradient that was followed, or the optimiser that follows none."""
-        if self.training.get("optimizer", "adam") != "adam":
-            return self.training["optimizer"]
-        return self.training.get("estimator", "?")
+        followed = self.training.get("estimator", "?")
+        return followed if self.optimizer == "adam" else self.optimizer
+
+    @property
+    def optimizer(self) -> str:
+        """Its name; runs of before there was a choice are Adam's."""
+        return self.training.get("optimizer", "adam")
 
     @property
     def size(self) -> int | None:

@@ -100,6 +100,7 @@ _RUNGS = {
     20: ((5, 16, 8), 8, 12),
     32: ((5, 16, 8), 8, 6),
 }
+LADDER_SIZES = tuple(_RUNGS)
 
 
 def ladder(size: int, seed: int) -> list[Phi4Options]:
