@@ -4,7 +4,7 @@ scores   least squares of the log-weights on the scores at fixed draws (what `Ga
 total    least squares on the total derivative of the log-weights along the moving draws
 path     metric from the scores, right-hand side from the path gradient: the natural gradient by two estimates
 
-Everything else is the same: draws, damping by trial, trust radius. Run on an idle machine:
+Draws, damping by trial and trust radius are the same; the first two are shrunk to what is signal. When idle:
 
     python -m benchmarks.second_order_forms --size 6 --seconds 15
 """
@@ -21,6 +21,8 @@ import numpy as np
 
 import pathgrad as pg
 from pathgrad._target import log_prob_of
+from pathgrad._train import second_order
+from pathgrad._train.damped_step import damped_step
 from pathgrad._train.log_weight_moments import Model
 from pathgrad._train.rundir import provenance
 from pathgrad._train.second_order import SecondOrder
@@ -33,6 +35,8 @@ class Total(SecondOrder):
     """Linearise the log-weight along the moving draw."""
 
     def prepare(self, state, length):
+        if self._differentiate is not None:
+            return
         super().prepare(state, length)
 
         def log_weight(vector, model, key):
@@ -55,6 +59,8 @@ class Path(SecondOrder):
     """Take the right-hand side from the path gradient of as many draws."""
 
     def prepare(self, state, length):
+        if self._differentiate is not None:
+            return
         super().prepare(state, length)
         model, vector = Model.split(state.flow, state.target)
 
@@ -73,6 +79,23 @@ class Path(SecondOrder):
         moments, (metric, _, variance) = super()._gather(model, vector, keys)
         parts = [self._gradient(model, vector, some[0]) for some in keys]
         return moments, (metric, -np.mean([np.asarray(g, np.float64) for g in parts], 0), variance)
+
+    def _move(self, *given):
+        # What part of such a step is noise, the regression's formula does not say: it is taken whole.
+        second_order.damped_step = whole_step
+        try:
+            return super()._move(*given)
+        finally:
+            second_order.damped_step = damped_step
+
+
+def whole_step(metric, cross, variance, *, n, damping, trust):
+    """Return the damped step within the trust radius, not shrunk."""
+    found = damped_step(metric, cross, variance, n=n, damping=damping, trust=trust)
+    full = found.change / found.share
+    share = min(1.0, trust / found.length)
+    predicted = (2 * share * (cross @ full) - share**2 * found.length**2) / variance
+    return found._replace(change=share * full, share=share, shrink=1.0, predicted=predicted)
 
 
 FORMS = {"scores": SecondOrder, "total": Total, "path": Path}
