@@ -6,6 +6,7 @@ import pytest
 
 from pathgrad import _plots
 from pathgrad._cli import compare
+from pathgrad._cli.main import main
 from pathgrad._plots import style
 
 from .run_helpers import four_runs, make_run, read, rows_of
@@ -197,3 +198,27 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone():
     before = dict(mpl.rcParams)
     _plots.comparison_figure([_plots.Training("a", "path", rows_of([0.1, 0.2]))])
     assert dict(mpl.rcParams) == before
+
+
+def test_time_alone_has_a_panel_for_each_problem_and_a_logarithmic_axis(tmp_path):
+    rows = {"gauss-newton": rows_of([0.5, 0.99], 20.0), "path": rows_of([0.3, 0.6, 0.9], 10.0)}
+    runs = [
+        _plots.Training(method, method, rows[method], panel)
+        for panel in ("L = 6", "L = 12")
+        for method in rows
+    ]
+    figure = _plots.time_figure(runs)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["L = 6", "L = 12"]
+    for axes in figure.axes:
+        assert axes.get_xscale() == "log"
+        second, first = axes.lines
+        np.testing.assert_allclose(second.get_xdata(), [20, 40])
+        np.testing.assert_allclose(second.get_ydata(), [0.5, 0.99])
+        np.testing.assert_allclose(first.get_xdata(), [10, 20, 30])
+        assert second.get_color() != first.get_color()
+    make_run(tmp_path / "run", rows["path"])
+    assert (
+        main(["plot", str(tmp_path / "run"), "--figure", "time", "--out", str(tmp_path / "t.png")])
+        == 0
+    )
+    assert (tmp_path / "t.png").stat().st_size > 5000

@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 class Plot:
     """Draw a figure of one or several runs from what they have written; nothing is computed anew.
 
-    All figures but that of the training are of lattice runs, and need `pathgrad evaluate RUN` before.
+    All figures but those of the training are of lattice runs, and need `pathgrad evaluate RUN` before.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Directories of runs."""
     out: Path
     """Picture to write (.png, .svg, .pdf)."""
-    figure: Literal["all", "training", "fields", "two-point", "weights", "observables"] = "all"
-    """training: ESS against step and time, and gradient norm. fields: draws of a lattice run. two-point: its
+    figure: Literal["all", "training", "time", "fields", "two-point", "weights", "observables"] = (
+        "all"
+    )
+    """training: ESS against step and time, and gradient norm. time: ESS against time on a logarithmic scale,
+    for methods whose steps cannot be compared. fields: draws of a lattice run. two-point: its
     two-point function. weights: histogram of log-weights. observables: deviations from known values. all: the
     training of several runs, everything about a single lattice run."""
 
@@ -40,7 +43,9 @@ def run(prog: str, words: list[str]) -> int:
     compare.check_picture(given.out, "--out")
     summaries = read_runs(given.runs)
     single_lattice = len(summaries) == 1 and summaries[0].size is not None
-    if given.figure == "training" or (given.figure == "all" and not single_lattice):
+    if given.figure == "time":
+        compare.plot(summaries, given.out, time_alone=True)
+    elif given.figure == "training" or (given.figure == "all" and not single_lattice):
         compare.plot(summaries, given.out)
     else:
         _draw(given.figure, summaries, given.out)

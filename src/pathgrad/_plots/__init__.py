@@ -14,3 +14,5 @@ from .style import save as save
 from .training import Training as Training
 from .training import comparison_figure as comparison_figure
 from .training import plot_comparison as plot_comparison
+from .training import plot_time as plot_time
+from .training import time_figure as time_figure

@@ -68,6 +68,34 @@ def comparison_figure(runs: list[Training]) -> Any:
     return figure
 
 
+def plot_time(runs: list[Training], path: Path) -> None:
+    """Draw ESS against training time on a logarithmic scale, panels side by side."""
+    save(time_figure(runs), path)
+
+
+@styled
+def time_figure(runs: list[Training]) -> Any:
+    """Return the figure of `plot_time`: for methods whose steps differ by thousands, time is what counts."""
+    panels = list(dict.fromkeys(run.panel for run in runs)) or [""]
+    figure = new_figure(max(5.0, 3.9 * len(panels)), 3.4)
+    markers = _choose_markers(runs)
+    for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+        here = [run for run in runs if run.panel == panel]
+        for label in dict.fromkeys(run.label for run in here):
+            group = [run for run in here if run.label == label]
+            look = _look(group[0].estimator)
+            how = {"color": look.colour, "linestyle": look.line, "marker": markers[label]}
+            curves = [c for r in group if len((c := column(r.rows, "seconds", "ess"))[0])]
+            draw_sizes(axes, curves, label, how)
+            for run in group:
+                mark_doubtful(axes, run.rows, "seconds")
+        ess_axis(axes, np.concatenate([column(run.rows, "step", "ess")[1] for run in here]))
+        axes.set(xscale="log", xlabel="seconds of training")
+        axes.set_title(panel, loc="left", weight="bold")
+    _legend(figure, runs, markers)
+    return figure
+
+
 def _draw_panel(axes: Any, runs: list[Training], markers: dict[str, str | None]) -> None:
     by_step, by_time, norms = axes
     longest = max((run.rows[-1].get("seconds") or 0.0 for run in runs if run.rows), default=0.0)

@@ -53,21 +53,19 @@ def check_picture(path: Path, option: str) -> None:
         raise UserError(f"{option} must end in .png, .svg or .pdf, got {path}.")
 
 
-def plot(summaries: list[Summary], path: Path) -> None:
-    """Draw the training of the runs, a row of panels for each lattice size."""
+def plot(summaries: list[Summary], path: Path, *, time_alone: bool = False) -> None:
+    """Draw the training of the runs, a row of panels for each problem, or one panel with time alone."""
     from pathgrad import _plots
 
     check_picture(path, "--plot")
     labels = labels_of(summaries)
-    several = len({s.size for s in summaries}) > 1
+    several = len({s.problem for s in summaries}) > 1
     runs = [
-        _plots.Training(
-            labels[s.group], s.estimator, s.rows, f"L = {s.size}" if several and s.size else ""
-        )
+        _plots.Training(labels[s.group], s.estimator, s.rows, s.problem if several else "")
         for group in grouped(summaries)
         for s in group
     ]
     try:
-        _plots.plot_comparison(runs, path)
+        (_plots.plot_time if time_alone else _plots.plot_comparison)(runs, path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error

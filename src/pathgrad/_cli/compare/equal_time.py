@@ -5,16 +5,11 @@ import json
 import statistics
 from typing import Any
 
-from .summary import Summary, grouped
+from .summary import OWN, Summary, grouped
 from .table import mean_and_deviation
 
 # How long a run goes on may differ: a dearer step is often given fewer of them.
 _MAY_DIFFER = {f"training.{name}" for name in ("optimizer", "estimator", "steps", "max_seconds")}
-# What only one optimiser uses says nothing about another.
-_OWN = {
-    f"training.{name}"
-    for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "block")
-} | {"training.draws_per_parameter"}
 _ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
@@ -22,7 +17,7 @@ def equal_times(summaries: list[Summary]) -> list[str]:
     """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
     rivals: dict[str, list[list[Summary]]] = {}
     for group in grouped(summaries):
-        same = _same(group[0].alike, _MAY_DIFFER | _OWN)
+        same = _same(group[0].alike, _MAY_DIFFER | OWN)
         rivals.setdefault(same, []).append(group)
     said = []
     for groups in rivals.values():

@@ -9,7 +9,13 @@ from typing import Any
 from pathgrad._errors import UserError
 from pathgrad._train.rundir import RunDir
 
+# What only one optimiser uses says nothing about another.
+OWN = {
+    f"training.{name}"
+    for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "block")
+} | {"training.draws_per_parameter"}
 _EVALUATED = ("ess", "kl", "khat")
+_SAID_ALREADY = {"training.estimator", "training.optimizer", "size", "target", "dim"}
 _MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
 
 
@@ -54,6 +60,15 @@ class Summary:
         """Sites along an axis of the lattice, where there is one."""
         lattice = self.config.get("experiment") == "phi4"
         return self.config.get("options", {}).get("size") if lattice else None
+
+    @property
+    def problem(self) -> str:
+        """What was fitted, in a word: runs of different problems are not drawn into one panel."""
+        options = self.config.get("options", {})
+        if self.size:
+            return f"L = {self.size}"
+        dim = f" in {options['dim']} dimensions" if options.get("dim", 2) != 2 else ""
+        return f"{options.get('target', '')}{dim}"
 
     @functools.cached_property
     def alike(self) -> dict[str, Any]:
@@ -141,13 +156,13 @@ def names_of(summaries: list[Summary]) -> list[str]:
 
 
 def labels_of(summaries: list[Summary]) -> dict[str, str]:
-    """Return for each group its estimator, and what tells it from the other groups of its lattice size."""
+    """Return for each group its estimator, and what tells it from the other groups of its problem."""
     firsts = [group[0] for group in grouped(summaries)]
     names = names_of(firsts)
     every = sorted(
         {n for s in firsts for n in s.alike} - {"training.estimator", "training.optimizer", "size"}
     )
-    telling = [n for n in every if _differs_within_a_size(firsts, n)]
+    telling = [n for n in every if _differs_within_a_problem(firsts, n)]
     labels = {}
     for name, s in zip(names, firsts, strict=True):
         words = [_word(n, s) for n in telling] if len(telling) <= _MOST_WORDS else [name]
@@ -155,11 +170,12 @@ def labels_of(summaries: list[Summary]) -> dict[str, str]:
     return labels
 
 
-def _differs_within_a_size(firsts: list[Summary], name: str) -> bool:
-    """Say whether an option has several values at one lattice size (between sizes, many must differ)."""
+def _differs_within_a_problem(firsts: list[Summary], name: str) -> bool:
+    """Say whether an option has several values for one problem (between problems, many must differ)."""
     values: dict[Any, set[str]] = {}
     for s in firsts:
-        values.setdefault(s.size, set()).add(str(s.alike.get(name)))
+        key = (s.problem, s.optimizer if name in OWN else "")
+        values.setdefault(key, set()).add(str(s.alike.get(name)))
     return any(len(found) > 1 for found in values.values())
 
 
