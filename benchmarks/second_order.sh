@@ -1,37 +1,37 @@
 #!/bin/sh
 # Gauss-Newton against Adam with path and total gradients: same flow, same start, same time, one core each.
-#   lattice SIZE SECONDS   phi^4 from nothing, with the model of that rung of `--preset best`
-#   toys SECONDS           targets that are no lattices, with an MLPField
-#   ladder SEED SIZE       `--preset best` on all cores
+#   adam SIZE|TOY SECONDS           both gradients side by side, each on its core
+#   gauss-newton SIZE|TOY SECONDS   on core 0; load core 1 with something else, or it has the memory for itself
+# SIZE is that of a lattice (phi^4 from nothing, with the model of that rung of `--preset best`), TOY one of
+# funnel, correlated, mixture (with an MLPField). `pathgrad plot ... --figure time` draws the result.
 set -eu
 cd "$(dirname "$0")/.."
 PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
 
-three() { # three OUT SECONDS COMMAND...: both gradients side by side, then Gauss-Newton
-    out=$1 seconds=$2
-    shift 2
-    for gradient in path total; do
-        core=$([ $gradient = path ] && echo 0 || echo 1)
-        taskset -c "$core" $PATHGRAD "$@" --estimator $gradient --steps 1000000 --decay none --block 10 \
-            --max-seconds "$seconds" --out "$out-adam-$gradient" &
-    done
-    wait
-    taskset -c 0 $PATHGRAD "$@" --optimizer gauss-newton --steps 1000000 --max-seconds "$seconds" \
-        --out "$out-gauss-newton"
-    for method in adam-path adam-total gauss-newton; do $PATHGRAD evaluate "$out-$method" --samples 100000; done
-}
+case ${2:-} in
+6) what="phi4 --size 6 --time-kernels 3 --time-bond 3 --features 12 --channels 6 --solver-steps 6" ;;
+12 | 20) what="phi4 --size $2 --time-kernels 5 --time-bond 5 --features 16 --channels 8 --solver-steps 8" ;;
+funnel) what="toy --target funnel --dim 10 --width 32 --depth 1" ;;
+correlated) what="toy --target correlated --dim 20 --width 32 --depth 1" ;;
+mixture) what="toy --target mixture --width 32 --depth 1" ;;
+*) sed -n '2,6s/^# //p' "$0" && exit 2 ;;
+esac
+case $what in
+phi4*) out=results/phi4/second_order/L$2 ;;
+*) out=results/toy/second_order/$2 ;;
+esac
 
-case ${1:-} in
-lattice)
-    model="--time-kernels 5 --time-bond 5 --features 16 --channels 8 --solver-steps 8"
-    if [ "$2" = 6 ]; then model="--time-kernels 3 --time-bond 3 --features 12 --channels 6 --solver-steps 6"; fi
+train() { # train CORE METHOD OPTIONS...
+    core=$1 method=$2
+    shift 2
     # shellcheck disable=SC2086
-    three results/phi4/second_order/L"$2" "$3" train phi4 --size "$2" $model ;;
-toys)
-    for target in "funnel --dim 10" "correlated --dim 20" mixture; do
-        # shellcheck disable=SC2086
-        three results/toy/second_order/"${target%% *}" "$2" train toy --target $target --width 32 --depth 1
-    done ;;
-ladder) $PATHGRAD train phi4 --preset best --seed "$2" --size "$3" --out results/phi4/best-s"$2" ;;
-*) sed -n '2,5s/^# //p' "$0" && exit 2 ;;
+    taskset -c "$core" $PATHGRAD train $what "$@" --steps 1000000 --max-seconds "$seconds" --out "$out-$method"
+}
+seconds=$3
+case $1 in
+adam)
+    train 0 adam-path --estimator path --decay none --block 10 &
+    train 1 adam-total --estimator total --decay none --block 10 &
+    wait ;;
+gauss-newton) train 0 gauss-newton --optimizer gauss-newton ;;
 esac
