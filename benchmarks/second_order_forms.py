@@ -48,7 +48,7 @@ class Total(SecondOrder):
         def differentiate(model, vector, some):
             each = jax.vmap(jax.grad(log_weight, has_aux=True), in_axes=(None, None, 0))
             jacobian, (log_p, log_q) = each(vector, model, some)
-            return log_p, log_q, -jacobian
+            return log_p, log_q, -jacobian, np.ones(len(some), bool)
 
         model, vector = Model.split(state.flow, state.target)
         some = jr.split(self.key, self._chunk(state))

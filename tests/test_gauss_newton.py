@@ -18,6 +18,7 @@ from .helpers import ravel
 
 pytestmark = pytest.mark.xdist_group("gauss-newton")
 COVARIANCE = jnp.array([[1.3, 0.7], [0.7, 0.9]])
+ALL = np.ones(4000, bool)
 MEAN = jnp.array([0.8, -1.5])
 LOG_Z = 2.0 + np.log(2 * np.pi) + 0.5 * np.log(1.3 * 0.9 - 0.49)
 
@@ -47,7 +48,8 @@ def draws(flow):
     """Log densities and scores of many draws of a flow that is far from its target."""
     model, vector = Model.split(flow, skewed_target())
     keys = jr.split(jr.key(1), 20000)
-    log_p, log_q, scores = jax.jit(model.log_densities_and_scores)(vector, keys)
+    log_p, log_q, scores, solved = jax.jit(model.log_densities_and_scores)(vector, keys)
+    assert solved.all()
     return model, vector, keys, log_p, log_q, scores
 
 
@@ -60,7 +62,8 @@ def fed(log_p, log_q, scores, clip=1e9, chunk=1000):
     moments = Moments(scores.shape[1], clip)
     for i in range(0, len(log_p), chunk):
         some = slice(i, i + chunk)
-        moments.add(*(np.asarray(a[some]) for a in (log_p, log_q, scores)))
+        log_p_, log_q_, scores_ = (np.asarray(a[some]) for a in (log_p, log_q, scores))
+        moments.add(log_p_, log_q_, scores_, np.ones(len(log_p_), bool))
     return moments
 
 
@@ -68,7 +71,7 @@ def test_score_of_a_normal_is_the_textbook_one():
     base = pg.DiagonalNormal(jnp.array([0.5, -1.0]), jnp.array([0.3, -0.2]))
     model, vector = Model.split(pg.Flow(base), normal_target())
     keys = jr.split(jr.key(0), 5)
-    _, log_q, scores = model.log_densities_and_scores(vector, keys)
+    _, log_q, scores, _ = model.log_densities_and_scores(vector, keys)
     x = pg.Flow(base)._push("x", keys).x
     z = (x - base.mean) / jnp.exp(base.log_scale)
     expected = {"mean": z / jnp.exp(base.log_scale), "log_scale": z**2 - 1}
@@ -116,13 +119,14 @@ def test_draws_that_are_not_finite_are_left_out_and_counted(draws):
     clean = fed(log_p, log_q, scores, clip=5.0)
     rubbish = np.full((3, scores.shape[1]), np.nan)
     dirty = Moments(scores.shape[1], 5.0)
-    dirty.add(log_p, log_q, scores)
-    dirty.add(np.array([np.nan, 0, 0]), np.array([0, np.inf, 0]), rubbish)
+    dirty.add(log_p, log_q, scores, ALL[:2000])
+    dirty.add(np.array([np.nan, 0, 0]), np.array([0, np.inf, 0]), rubbish, ALL[:3])
+    dirty.add(np.array([np.nan]), np.array([np.nan]), rubbish[:1], ~ALL[:1])
     for a, b in zip(clean.finish(), dirty.finish(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
-    np.testing.assert_array_equal(dirty.bad, [1, 1, 3])
+    np.testing.assert_array_equal(dirty.bad, [1, 1, 1, 3])
     outside = Moments(scores.shape[1], 5.0)  # minus infinity is only far off
-    outside.add(np.where(np.arange(2000) == 7, -np.inf, log_p), log_q, scores)
+    outside.add(np.where(np.arange(2000) == 7, -np.inf, log_p), log_q, scores, ALL[:2000])
     assert np.isfinite(outside.finish()[1]).all()
     assert outside.bad.sum() == 0
 
@@ -164,7 +168,7 @@ def problem(signal, n=4000, parameters=40):
     linear = scores @ truth / parameters**0.5
     weight = signal * linear + (1 - signal**2) ** 0.5 * rng.normal(size=n)
     moments = Moments(parameters, 1e9)
-    moments.add(weight, np.zeros(n), scores)
+    moments.add(weight, np.zeros(n), scores, ALL[:n])
     return moments.finish(), signal * truth / parameters**0.5, (scores, weight)
 
 
@@ -188,7 +192,7 @@ def test_step_into_pure_noise_is_shrunk_whatever_the_damping(damping):
     shrinks, explained = [], []
     for _ in range(40):
         moments = Moments(40, 1e9)
-        moments.add(rng.normal(size=4000), np.zeros(4000), scores)
+        moments.add(rng.normal(size=4000), np.zeros(4000), scores, ALL[:4000])
         found = damped_step(*moments.finish(), n=4000, damping=damping, trust=1e9)
         shrinks.append(found.shrink)
         explained.append(found.explained)
@@ -290,6 +294,22 @@ def test_a_target_that_is_not_finite_stops_training_with_its_name():
     with pytest.raises(pg.TrainingDiverged, match="target's log density was NaN") as stopped:
         pg.fit(flow, target, key=jr.key(0), steps=9, optimizer=pg.GaussNewton(), max_failures=2)
     np.testing.assert_array_equal(ravel(stopped.value.state.flow), ravel(flow))
+
+
+def test_a_solve_that_fails_is_named():
+    field = pg.MLPField(2, 4, 1, key=jr.key(0))
+    steps = pg.Adaptive(1e-9, 1e-9, max_steps=2)
+    flow = pg.Flow(pg.DiagonalNormal.standard((2,)), [pg.CNF(field, integrator=steps)])
+    with pytest.raises(pg.TrainingDiverged, match="cause: an ODE solve failed") as stopped:
+        pg.fit(
+            flow,
+            skewed_target(),
+            key=jr.key(0),
+            steps=2,
+            optimizer=pg.GaussNewton(),
+            max_failures=1,
+        )
+    assert "target's" not in str(stopped.value)
 
 
 def test_a_target_that_lies_elsewhere_is_named():

@@ -41,6 +41,8 @@ A first session:
   pathgrad train toy --target banana --out runs/total --estimator total
   pathgrad compare runs/path runs/total --plot compare.png
   pathgrad evaluate runs/path
+Few, large steps by least squares on the log-weights, for small flows:
+  pathgrad train phi4 --size 6 --optimizer gauss-newton --out runs/L6
 """
 
 

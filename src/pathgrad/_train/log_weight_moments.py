@@ -56,20 +56,21 @@ class Model(eqx.Module):
         return jax.vmap(lambda x: log_prob_of(self.target, x))(draw.x) - draw.log_q
 
     def log_densities_and_scores(self, vector, keys: Key[Array, " batch"]):
-        """Return `log p`, `log q`, and the gradient of `log q` by the parameters, each draw held fixed.
+        """Return for each draw `log p`, `log q`, the parameters' score, and whether its solves ended well.
 
-        Draws are made first, which needs no density, and then sent back. So the gradient at a fixed point is
-        an ordinary one, at the cost of one ordinary gradient for each draw.
+        Draws are made first, which needs no density, then held fixed and sent back. So the score, the
+        gradient of `log q` at a fixed point, is an ordinary gradient, one for each draw.
         """
-        x = self.flow(vector)._push("x", keys).x
+        draw = self.flow(vector)._push("x", keys)
 
         def log_prob(vector, x, key):
-            log_q, _ = self.flow(vector)._log_prob(x[None], key[None])
-            return log_q[0]
+            log_q, solve = self.flow(vector)._log_prob(x[None], key[None])
+            return log_q[0], solve is None or solve.succeeded
 
-        each = jax.vmap(jax.value_and_grad(log_prob), in_axes=(None, 0, 0))
-        log_q, scores = each(vector, x, keys)
-        return jax.vmap(lambda x: log_prob_of(self.target, x))(x), log_q, scores
+        each = jax.vmap(jax.value_and_grad(log_prob, has_aux=True), in_axes=(None, 0, 0))
+        (log_q, solved), scores = each(vector, draw.x, keys)
+        log_p = jax.vmap(lambda x: log_prob_of(self.target, x))(draw.x)
+        return log_p, log_q, scores, solved & (draw.solve is None or draw.solve.succeeded)
 
 
 def default_chunk(flow: Flow) -> int:
@@ -109,7 +110,7 @@ class Moments:
 
     Attributes:
         log_weight: `log p - log q` of the draws that count.
-        bad: How many draws had a log p, a log q, or a gradient that was not finite.
+        bad: How many draws had a solve that failed, or else a log p, a log q, or a gradient not finite.
     """
 
     def __init__(self, parameters: int, clip: float) -> None:
@@ -123,18 +124,16 @@ class Moments:
         self._clip = clip
         self._waiting: list[np.ndarray] = []
         self.log_weight = np.zeros(0)
-        self.bad = np.zeros(3, int)
+        self.bad = np.zeros(4, int)
 
-    def add(self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray) -> None:
+    def add(
+        self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, solved: np.ndarray
+    ) -> None:
         """Take in one chunk of draws."""
         # Minus infinity is a draw outside the target, and clipped like any that has fallen off it.
-        fine = np.stack(
-            [
-                ~np.isnan(log_p) & (log_p < np.inf),
-                np.isfinite(log_q),
-                np.isfinite(scores).all(axis=1),
-            ]
-        )
+        finite = (log_p < np.inf, np.isfinite(log_q), np.isfinite(scores).all(axis=1))
+        # What a failed solve leaves is not finite either, and not to be blamed on anything else.
+        fine = np.stack([solved, *(each | ~solved for each in finite)])
         self.bad += (~fine).sum(axis=1)
         use = fine.all(axis=0)
         log_weight = log_p[use].astype(np.float64) - log_q[use]
@@ -165,7 +164,7 @@ class Moments:
         r"""Return $A = \mathrm{Cov}(s, s)$, $\mathrm{Cov}(s, \psi)$ and $\mathrm{Var}(\psi)$."""
         self._flush()
         if len(self.log_weight) and self._bounds is None:
-            self.bad[0] += len(self.log_weight)
+            self.bad[1] += len(self.log_weight)
         n = max(len(self.log_weight), 1)
         mean, psi = self._sum / n, self._psi / n
         metric = self._square / n

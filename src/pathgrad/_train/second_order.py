@@ -214,7 +214,12 @@ def _cores() -> int:
 
 
 def _cause(moments: Moments, n: int) -> int:
-    codes = (one.TARGET_NOT_FINITE, one.DENSITY_NOT_FINITE, one.GRADIENT_NOT_FINITE)
+    codes = (
+        one.SOLVE_FAILED,
+        one.TARGET_NOT_FINITE,
+        one.DENSITY_NOT_FINITE,
+        one.GRADIENT_NOT_FINITE,
+    )
     return sum(code for bad, code in zip(moments.bad, codes, strict=True) if bad > _TOLERATED * n)
 
 
