@@ -111,31 +111,31 @@ def test_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys, monke
     # What was learnt at size 6 is there at size 8.
     assert rows(tmp_path / "a" / "L8")[0]["ess"] > 2 * rows(tmp_path / "a" / "L6")[0]["ess"]
 
-    # The first rung is kept, the second begins with it.
-    assert main([*words, str(tmp_path / "b"), "--size", "6"]) == 0
-    assert main([*words, str(tmp_path / "b"), "--size", "8"]) == 2  # would overwrite
+    # A ladder that exists is not touched; one that was killed before the first checkpoint of its second rung
+    # begins that anew, with what the first has learnt, also when it is found by another path.
+    assert main([*words, str(tmp_path / "a"), "--size", "8"]) == 2
     assert "--resume" in capsys.readouterr().err
-    assert main([*words, str(tmp_path / "b"), "--size", "8", "--resume"]) == 0
-    for name in ("L6", "L8"):
-        assert without_time(tmp_path / "a" / name) == without_time(tmp_path / "b" / name)
-
-    # Killed before the first checkpoint of the second: it begins anew, with what the first has learnt.
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
     shutil.rmtree(tmp_path / "b" / "L8" / "checkpoints")
     monkeypatch.chdir(tmp_path)
-    words = ["train", "phi4", "--preset", "best", "--seed", "3", "--out", "b", "--size", "8"]
-    assert main([*words, "--resume"]) == 0  # the same place by another path
+    assert main([*words, "b", "--size", "8", "--resume"]) == 0
     assert without_time(tmp_path / "a" / "L8") == without_time(tmp_path / "b" / "L8")
 
-    # Interrupted: the command it names goes on to the top, with the same seed.
-    monkeypatch.setattr(training.time, "monotonic", _interrupting(training.time.monotonic))
-    assert main([*words, "--overwrite"]) == 130
-    (command,) = re.findall(r"Go on with: pathgrad (.*)", capsys.readouterr().err)
-    monkeypatch.undo()
+
+@pytest.mark.slow
+def test_interrupted_ladder_says_how_to_go_on(short_ladder, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    words = ["train", "phi4", "--preset", "best", "--seed", "3", "--out", "b", "--size", "8"]
+    assert main(words) == 0
+    before = without_time(tmp_path / "b" / "L8")
+    with monkeypatch.context() as patched:
+        patched.setattr(training.time, "monotonic", _interrupting(training.time.monotonic))
+        assert main([*words, "--overwrite"]) == 130
+    (command,) = re.findall(r"Go on with: pathgrad (.*)", capsys.readouterr().err)
     assert not (tmp_path / "b" / "L8").exists()  # nothing of the old ladder is left
-    monkeypatch.setattr(phi4, "_RUNGS", SHORT)
+    # It goes on to the top, with the same seed.
     assert main(command.split()) == 0
-    assert without_time(tmp_path / "a" / "L8") == without_time(tmp_path / "b" / "L8")
+    assert without_time(tmp_path / "b" / "L8") == before
 
 
 def test_ladder_of_another_version_is_not_mixed_up(short_ladder, tmp_path, capsys, monkeypatch):
