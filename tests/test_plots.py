@@ -222,3 +222,16 @@ def test_time_alone_has_a_panel_for_each_problem_and_a_logarithmic_axis(tmp_path
         == 0
     )
     assert (tmp_path / "t.png").stat().st_size > 5000
+
+
+def test_time_alone_counts_the_runs_it_began_with(tmp_path, monkeypatch):
+    make_run(tmp_path / "small", rows_of([0.5, 0.6], 7.0))
+    make_run(tmp_path / "middle", rows_of([0.5], 5.0), size=8, init_from=str(tmp_path / "small"))
+    make_run(tmp_path / "large", rows_of([0.7], 3.0), size=12, init_from=str(tmp_path / "middle"))
+    (summary,) = read([tmp_path / "large"])
+    assert summary.seconds_before == 14 + 5
+    seen = []
+    monkeypatch.setattr(_plots, "plot_time", lambda runs, path: seen.extend(runs))
+    compare.plot([summary], tmp_path / "x.png", time_alone=True)
+    assert seen[0].rows[0]["seconds"] == 14 + 5 + 3
+    assert summary.rows[0]["seconds"] == 3

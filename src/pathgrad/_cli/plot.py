@@ -32,9 +32,10 @@ class Plot:
         "all"
     )
     """training: ESS against step and time, and gradient norm. time: ESS against time on a logarithmic scale,
-    for methods whose steps cannot be compared. fields: draws of a lattice run. two-point: its
-    two-point function. weights: histogram of log-weights. observables: deviations from known values. all: the
-    training of several runs, everything about a single lattice run."""
+    for methods whose steps cannot be compared; the time of the runs they began with is counted. fields:
+    draws of a lattice run. two-point: its two-point function. weights: histogram of log-weights.
+    observables: deviations from known values. all: the training of several runs, everything about a single
+    lattice run."""
 
 
 def run(prog: str, words: list[str]) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -61,7 +61,12 @@ def plot(summaries: list[Summary], path: Path, *, time_alone: bool = False) -> N
     labels = labels_of(summaries)
     several = len({s.problem for s in summaries}) > 1
     runs = [
-        _plots.Training(labels[s.group], s.estimator, s.rows, s.problem if several else "")
+        _plots.Training(
+            labels[s.group],
+            s.estimator,
+            _since_the_beginning(s) if time_alone else s.rows,
+            s.problem if several else "",
+        )
         for group in grouped(summaries)
         for s in group
     ]
@@ -69,3 +74,8 @@ def plot(summaries: list[Summary], path: Path, *, time_alone: bool = False) -> N
         (_plots.plot_time if time_alone else _plots.plot_comparison)(runs, path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _since_the_beginning(s: Summary) -> list[dict[str, Any]]:
+    """Return rows whose seconds include those of the runs that this one began with."""
+    return [row | {"seconds": row["seconds"] + s.seconds_before} for row in s.rows]

@@ -71,6 +71,16 @@ class Summary:
         return f"{options.get('target', '')}{dim}"
 
     @functools.cached_property
+    def seconds_before(self) -> float:
+        """Training time of the runs that this one began with, as far as they are still there."""
+        source = self.config.get("options", {}).get("init_from")
+        try:
+            parent = summarise(Path(source)) if source else None
+        except UserError:
+            return float(self.config.get("provenance", {}).get("init_from_seconds", 0.0))
+        return parent.seconds_before + parent.numbers.get("seconds", 0.0) if parent else 0.0
+
+    @functools.cached_property
     def alike(self) -> dict[str, Any]:
         """All options but the seed, without nesting."""
         return _alike(self.config)
@@ -181,6 +191,8 @@ def _differs_within_a_problem(firsts: list[Summary], name: str) -> bool:
 
 def _word(name: str, s: Summary) -> str:
     value = s.alike.get(name, "by default")
+    if name == "init_from" and value is None:
+        return "from nothing"
     if isinstance(value, dict):  # of the run it began with
         value = Path(s.config["options"]["init_from"]).name
     return f"{name.rpartition('.')[2].replace('_', ' ')} {value}"
