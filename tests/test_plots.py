@@ -234,4 +234,5 @@ def test_time_alone_counts_the_runs_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr(_plots, "plot_time", lambda runs, path: seen.extend(runs))
     compare.plot([summary], tmp_path / "x.png", time_alone=True)
     assert seen[0].rows[0]["seconds"] == 14 + 5 + 3
+    assert seen[0].label == "path, from a smaller lattice"
     assert summary.rows[0]["seconds"] == 3

@@ -10,7 +10,7 @@ from pathgrad._errors import UserError
 
 from ..arguments import parse
 from .equal_time import equal_times
-from .summary import Summary, grouped, labels_of, read_runs
+from .summary import Summary, grouped, labels_of, plain_labels, read_runs
 from .summary import summarise as summarise
 from .table import print_table
 
@@ -58,7 +58,7 @@ def plot(summaries: list[Summary], path: Path, *, time_alone: bool = False) -> N
     from pathgrad import _plots
 
     check_picture(path, "--plot")
-    labels = labels_of(summaries)
+    labels = (plain_labels(summaries) if time_alone else None) or labels_of(summaries)
     several = len({s.problem for s in summaries}) > 1
     runs = [
         _plots.Training(

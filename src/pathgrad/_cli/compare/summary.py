@@ -180,6 +180,19 @@ def labels_of(summaries: list[Summary]) -> dict[str, str]:
     return labels
 
 
+def plain_labels(summaries: list[Summary]) -> dict[str, str] | None:
+    """Return for each group its estimator, and whether it began with another run, if that tells all apart."""
+    labels, seen = {}, set()
+    for group in grouped(summaries):
+        s = group[0]
+        begun = s.config.get("options", {}).get("init_from")
+        labels[s.group] = s.estimator + (", from a smaller lattice" if begun else "")
+        if (s.problem, labels[s.group]) in seen:
+            return None
+        seen.add((s.problem, labels[s.group]))
+    return labels
+
+
 def _differs_within_a_problem(firsts: list[Summary], name: str) -> bool:
     """Say whether an option has several values for one problem (between problems, many must differ)."""
     values: dict[Any, set[str]] = {}
