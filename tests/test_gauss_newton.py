@@ -296,6 +296,7 @@ def test_a_target_that_is_not_finite_stops_training_with_its_name():
     np.testing.assert_array_equal(ravel(stopped.value.state.flow), ravel(flow))
 
 
+@pytest.mark.slow
 def test_a_solve_that_fails_is_named():
     field = pg.MLPField(2, 4, 1, key=jr.key(0))
     steps = pg.Adaptive(1e-9, 1e-9, max_steps=2)
