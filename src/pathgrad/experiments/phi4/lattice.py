@@ -18,8 +18,8 @@ def orbits(size: int) -> tuple[np.ndarray, int]:
     folded = np.minimum(np.arange(size), size - np.arange(size))
     low = np.minimum(folded[:, None], folded[None, :])
     high = np.maximum(folded[:, None], folded[None, :])
-    # The unordered pairs low <= high, in the order (0, 0), (0, 1), (1, 1), (0, 2), ... An index of 64 bits would
-    # be another thing with and without double precision, and JAX mixes up what it has compiled for them.
+    # The unordered pairs low <= high, in the order (0, 0), (0, 1), (1, 1), (0, 2), ... Indices of 64 bits are
+    # another thing with and without double precision, and JAX mixes up what it has compiled for them.
     numbers = (high * (high + 1) // 2 + low).astype(np.int32)
     return numbers, (size // 2 + 1) * (size // 2 + 2) // 2
 
