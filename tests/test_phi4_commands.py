@@ -118,7 +118,7 @@ def test_refine_multiplies_the_steps_and_cures_the_warning(commands):
     (cnf,) = bent_flow("closed", bend=0.0).transforms
     flow = pg.Flow(bent_flow().base, [cnf.replace(integrator=pg.FixedStep(1))])
     target = pg.LogDensity(straight_density().log_prob, (2,))
-    problem = Problem(flow, target, make_settings(TrainOptions()), evaluation_refine=32)
+    problem = Problem(flow, target, make_settings(TrainOptions()), 1, evaluation_refine=32)
     results = {}
     for words in ((), ("--refine", "1")):
         out = commands(problem, "evaluate", "--samples", "300", *words)

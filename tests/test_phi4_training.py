@@ -174,7 +174,7 @@ def test_alarm_below_the_bound(capsys):
     told = capsys.readouterr().err
     assert told.count("warning") == 1
     assert "--solver-steps" in told
-    unknown = Problem(problem.flow, problem.target, problem.settings)
+    unknown = Problem(problem.flow, problem.target, problem.settings, problem.steps)
     training._watch_bound({"step": 1, "loss": -100.0, "loss_err": 0.0}, unknown, alarmed)
     assert alarmed == [3, 4]
 

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ._draw import SolveInfo
 from ._integrators import AbstractIntegrator, Motion, Trajectory, runge_kutta_step
@@ -50,8 +50,11 @@ class AbstractAdjoint(eqx.Module):
         args: PyTree,
         interval: tuple[float, float],
         wanted: PyTree,
-    ) -> tuple[PyTree, PyTree]:
-        """Return the cotangents of the live initial state and of the leaves of `args` in `wanted`."""
+    ) -> tuple[PyTree, PyTree, Int[Array, ""]]:
+        """Return the cotangents of the live initial state and of the leaves of `args` in `wanted`.
+
+        And how many times the motion was evaluated and differentiated for that.
+        """
 
 
 class Discrete(AbstractAdjoint):
@@ -96,7 +99,8 @@ class Discrete(AbstractAdjoint):
             return a, jax.tree.map(jnp.add, gradient, more)
 
         start = (cotangent, jax.tree.map(jnp.zeros_like, moving))
-        return lax.fori_loop(0, memory.count, step_back, start)
+        a, gradient = lax.fori_loop(0, memory.count, step_back, start)
+        return a, gradient, jnp.asarray(memory.count * len(tableau.b), jnp.int32)
 
 
 class Backsolve(AbstractAdjoint):
@@ -131,7 +135,7 @@ class Backsolve(AbstractAdjoint):
 
         start = (memory, cotangent, jax.tree.map(jnp.zeros_like, moving))
         t0, t1 = interval
-        (_, a, gradient), _ = integrator.integrate(
+        (_, a, gradient), info = integrator.integrate(
             motion_back,
             start,
             (moving, fixed),
@@ -141,4 +145,5 @@ class Backsolve(AbstractAdjoint):
             # evaluations and gains no accuracy (Kidger, Chen, Lyons 2021).
             norm=lambda state: largest_rms(state[:2]),
         )
-        return jax.tree.map(lambda g: g * scale, (a, gradient))
+        a, gradient = jax.tree.map(lambda g: g * scale, (a, gradient))
+        return a, gradient, info.evaluations

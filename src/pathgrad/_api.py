@@ -17,6 +17,7 @@ from ._divergence import Exact as Exact
 from ._divergence import Hutchinson as Hutchinson
 from ._draw import Draw as Draw
 from ._draw import SolveInfo as SolveInfo
+from ._draw import Tally as Tally
 from ._errors import UserError as UserError
 from ._estimators import AbstractEstimator as AbstractEstimator
 from ._estimators import PathGradient as PathGradient

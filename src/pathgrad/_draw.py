@@ -16,6 +16,20 @@ class SolveInfo(eqx.Module):
     succeeded: Bool[Array, "..."]
 
 
+class Tally(eqx.Module):
+    """Count the field evaluations of the solves that gradients go back through.
+
+    A reverse pass has no output but derivatives, so the count comes as one: the `value` takes no part in any
+    computation, and the derivative of whatever is differentiated with respect to it is the number of
+    evaluations on the way back.
+
+    Attributes:
+        value: Any number, such as zero.
+    """
+
+    value: Float[Array, ""]
+
+
 class Draw(eqx.Module):
     r"""A batch of draws, with what is known about them.
 

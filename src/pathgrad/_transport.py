@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ._adjoints import AbstractAdjoint
 from ._divergence import AbstractDivergence
-from ._draw import SolveInfo
+from ._draw import SolveInfo, Tally
 from ._integrators import AbstractIntegrator
 from ._integrators.abstract import largest_rms
 from ._tree import PerDraw, freeze, over_draws
@@ -56,6 +56,14 @@ class Route(eqx.Module):
     interval: tuple[float, float]
 
 
+class Live(NamedTuple):
+    """What gradients go back to."""
+
+    state: State
+    dynamics: Dynamics
+    tally: Tally | None
+
+
 def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
     """Return the time derivative of whatever the state carries: Algorithm 1 of the paper."""
     if state.log_q is None:
@@ -77,11 +85,13 @@ def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
     return State(*over_draws(augmented, dynamics, state.x, state.score))
 
 
-def transport(state: State, dynamics: Dynamics, route: Route) -> tuple[State, SolveInfo]:
+def transport(
+    state: State, dynamics: Dynamics, route: Route, tally: Tally | None = None
+) -> tuple[State, SolveInfo]:
     """Carry a state from one end of the route to the other, by one solve."""
     if state.score is None:
-        return _transport((state, dynamics), None, route)
-    live = (State(state.x), Dynamics(dynamics.field))
+        return _transport(Live(state, dynamics, tally), None, route)
+    live = Live(State(state.x), Dynamics(dynamics.field), tally)
     passengers = Passengers(
         state.log_q, state.score, dynamics.divergence, dynamics.prepared, dynamics.noise
     )
@@ -98,14 +108,13 @@ class Passengers(NamedTuple):
     noise: PerDraw | None
 
 
-def _board(live: tuple[State, Dynamics], taken: Passengers | None) -> tuple[State, Dynamics]:
+def _board(live: Live, taken: Passengers | None) -> tuple[State, Dynamics]:
     """Put the live part together with its passengers, where there are any."""
     if taken is None:
-        return live
-    state, dynamics = live
+        return live.state, live.dynamics
     return (
-        State(state.x, taken.log_q, taken.score),
-        Dynamics(dynamics.field, taken.divergence, taken.prepared, taken.noise),
+        State(live.state.x, taken.log_q, taken.score),
+        Dynamics(live.dynamics.field, taken.divergence, taken.prepared, taken.noise),
     )
 
 
@@ -136,20 +145,21 @@ def _transport_forward(perturbed, live, taken, route):
 
 @_transport.def_bwd
 def _transport_backward(memory, cotangents, perturbed, live, taken, route):
-    state, dynamics = live
+    state = live.state
     cotangent = _live_part(cotangents[0], taken)
     # An output that nothing depends on has the cotangent None.
     x_cotangent = jnp.zeros_like(state.x) if cotangent.x is None else cotangent.x
     log_q_cotangent = cotangent.log_q
     if state.log_q is not None and log_q_cotangent is None:
         log_q_cotangent = jnp.zeros_like(state.log_q)
-    _, wanted = perturbed
-    return route.adjoint.backward(
+    state_cotangent, gradient, evaluations = route.adjoint.backward(
         route.integrator,
         motion,
         memory,
         State(x_cotangent, log_q_cotangent),
-        dynamics,
+        live.dynamics,
         route.interval,
-        wanted,
+        perturbed.dynamics,
     )
+    counted = jax.tree.map(lambda zero: evaluations.astype(zero.dtype), live.tally)
+    return Live(state_cotangent, gradient, counted)

@@ -9,12 +9,20 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, PyTree
 
+from ._draw import Tally
+
 T = TypeVar("T")
 
 
 def freeze(tree: T) -> T:
-    """Cut every array of the tree off from differentiation; leave everything else alone."""
-    return jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+    """Cut every array of the tree off from differentiation; leave everything else, and tallies, alone."""
+    return jax.tree.map(
+        lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree, is_leaf=_is_tally
+    )
+
+
+def _is_tally(node: Any) -> bool:
+    return isinstance(node, Tally)
 
 
 class PerDraw(eqx.Module):

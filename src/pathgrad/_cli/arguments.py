@@ -18,7 +18,7 @@ from pathgrad.experiments import registry
 T = TypeVar("T")
 
 # What may differ when a run goes on: how long it goes on.
-_MAY_CHANGE = ("steps", "max_seconds")
+_MAY_CHANGE = ("steps", "max_seconds", "epochs", "patience", "data")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pathgrad as pg
 from pathgrad._errors import UserError
 from pathgrad._train.rundir import RunDir
 from pathgrad.experiments import registry
-from pathgrad.experiments.problem import Problem
 
 
 class Trained(NamedTuple):
@@ -16,8 +14,8 @@ class Trained(NamedTuple):
     run: RunDir
     experiment: str
     options: Any
-    problem: Problem
-    state: pg.TrainState
+    problem: Any
+    state: Any
 
 
 def load_run(path: Path) -> Trained:
@@ -30,5 +28,5 @@ def load_run(path: Path) -> Trained:
             "Go on with the training command and --resume."
         )
     problem = registry.build(experiment, options)
-    state = pg.init(problem.flow, problem.target, problem.settings.optimizer)
-    return Trained(run, experiment, options, problem, run.checkpoints.load_newest(state))
+    state = run.checkpoints.load_newest(problem.initial_state())
+    return Trained(run, experiment, options, problem, state)

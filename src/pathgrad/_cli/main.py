@@ -18,6 +18,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "train toy": Command("train", "fit a flow to a small target with known answers"),
     "train phi4": Command("train_phi4", "fit a flow to lattice phi^4 theory, as in the paper"),
+    "train vae": Command("train_vae", "train a variational autoencoder on images, as in the paper"),
     "fit": Command("fit", "fit a flow to your own JAX log density"),
     "evaluate": Command(
         "evaluate", "ESS, KL, log Z and k-hat of a run, with a verdict and a picture"
@@ -25,6 +26,9 @@ COMMANDS = {
     "sample": Command("sample", "draw from a trained flow, with log-weights, into an .npz file"),
     "compare": Command("compare", "a table, and a picture, of several runs"),
     "plot": Command("plot", "one figure of one or several runs: training, fields, weights, ..."),
+    "data list": Command("data", "the image data sets, and which of them are there"),
+    "data verify": Command("data", "check the image files against their known hashes"),
+    "data download": Command("data", "fetch image data sets from where they were published"),
     "demo": Command("demo", "path against total gradient on one small target, in a minute"),
 }
 
@@ -64,7 +68,7 @@ def find(words: list[str]) -> tuple[str, list[str]]:
     inner = [n.split()[1] for n in COMMANDS if n.split()[0] == first and " " in n]
     if inner:
         given = words[1] if len(words) > 1 else ""
-        said = f"there is no {given!r} to {first}" if given else f"what should I {first}?"
+        said = f"there is no `{first} {given}`." if given else f"`{first}` needs one word more."
         raise UserError(f"{said} Choose from: {', '.join(inner)}.{_hint(given, inner)}")
     known = list(dict.fromkeys(n.split()[0] for n in COMMANDS))
     raise UserError(

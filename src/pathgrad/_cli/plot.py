@@ -21,21 +21,32 @@ if TYPE_CHECKING:
 class Plot:
     """Draw a figure of one or several runs from what they have written; nothing is computed anew.
 
-    All figures but those of the training are of lattice runs, and need `pathgrad evaluate RUN` before.
+    Fields, two-point, weights and observables are of lattice runs, images and evaluations of variational
+    autoencoders. All but training, time and evaluations need `pathgrad evaluate RUN` before.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Directories of runs."""
     out: Path
     """Picture to write (.png, .svg, .pdf)."""
-    figure: Literal["all", "training", "time", "fields", "two-point", "weights", "observables"] = (
-        "all"
-    )
-    """training: ESS against step and time, and gradient norm. time: ESS against time on a logarithmic scale,
+    figure: Literal[
+        "all",
+        "training",
+        "time",
+        "fields",
+        "two-point",
+        "weights",
+        "observables",
+        "images",
+        "evaluations",
+    ] = "all"
+    """training: ESS against step and time, and gradient norm; of autoencoders the negative ELBO of the
+    validation against epoch and time, and field evaluations. time: ESS against time on a logarithmic scale,
     for methods whose steps cannot be compared; the time of the runs they began with is counted. fields:
     draws of a lattice run. two-point: its two-point function. weights: histogram of log-weights.
-    observables: deviations from known values. all: the training of several runs, everything about a single
-    lattice run."""
+    observables: deviations from known values. images: reconstructions by an autoencoder, and its draws.
+    evaluations: field evaluations of its steps. all: the training of several runs, everything about a single
+    lattice run or autoencoder."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -43,6 +54,15 @@ def run(prog: str, words: list[str]) -> int:
     given = parse(Plot, prog, words)
     compare.check_picture(given.out, "--out")
     summaries = read_runs(given.runs)
+    if summaries[0].dataset:
+        _draw_autoencoders(given.figure, summaries, given.out)
+        print(f"picture: {given.out}")
+        return 0
+    if given.figure in ("images", "evaluations"):
+        raise UserError(
+            f"{summaries[0].path} is not a variational autoencoder, and only of those there is --figure "
+            f"{given.figure}: take --figure training."
+        )
     single_lattice = len(summaries) == 1 and summaries[0].size is not None
     if given.figure == "time":
         compare.plot(summaries, given.out, time_alone=True)
@@ -61,6 +81,34 @@ def _draw(kind: str, summaries: list[Summary], path: Path) -> None:
     runs = [_read(s, name) for s, name in zip(summaries, names, strict=True)]
     whole = kind == "all"
     figure = _plots.lattice_figure(*runs[0][1:4]) if whole else _plots.single_figure(kind, runs)
+    _save(figure, path)
+
+
+def _draw_autoencoders(kind: str, summaries: list[Summary], path: Path) -> None:
+    from pathgrad import _plots
+
+    if kind not in ("all", "training", "images", "evaluations"):
+        raise UserError(
+            f"{summaries[0].path} is a variational autoencoder, of which there is no --figure {kind}: take "
+            "all, training, images or evaluations."
+        )
+    if kind == "images" and len(summaries) > 1:
+        raise UserError(f"--figure images is of a single run, and {len(summaries)} are named.")
+    if kind == "evaluations":
+        _save(_plots.evaluations_figure(compare.trainings(summaries)), path)
+    elif kind == "training" or len(summaries) > 1:
+        compare.plot(summaries, path)
+    else:
+        _, rows, arrays, result, _ = _read_evaluated(summaries[0], "")
+        if kind == "images":
+            _save(_plots.pictures_figure(arrays, result), path)
+        else:
+            _save(_plots.images_figure(rows, arrays, result), path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    from pathgrad import _plots
+
     try:
         _plots.save(figure, path)
     except OSError as error:
@@ -68,14 +116,18 @@ def _draw(kind: str, summaries: list[Summary], path: Path) -> None:
 
 
 def _read(s: Summary, name: str) -> "Evaluated":
-    """Read what evaluation left of a run."""
-    from pathgrad import _plots
-
+    """Read what evaluation left of a lattice run."""
     if s.size is None:
         raise UserError(
             f"{s.path} is not a lattice run, and only of those more is kept than the training: take --figure "
             f"training, or look at evaluation.png after `pathgrad evaluate {s.path}`."
         )
+    return _read_evaluated(s, name)
+
+
+def _read_evaluated(s: Summary, name: str) -> "Evaluated":
+    from pathgrad import _plots
+
     remedy = f"pathgrad evaluate {s.path}"
     result = read_evaluation(s.path)
     if result is None:

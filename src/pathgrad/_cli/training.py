@@ -14,7 +14,7 @@ import pathgrad as pg
 from pathgrad._train.progress import report
 from pathgrad._train.rundir import RunDir, provenance
 from pathgrad.experiments import registry
-from pathgrad.experiments.problem import Problem, keys
+from pathgrad.experiments.problem import keys
 
 from .arguments import Where
 
@@ -29,14 +29,16 @@ def train(
     """
     out = where.out or Path("runs") / options.name
     problem = registry.build(experiment, options)
-    flow, origin = problem.flow, {}
+    origin = {}
     # A run that was killed before its first checkpoint has not begun.
     begun = where.resume and RunDir.open(out).checkpoints.newest() is not None
     if begin is not None and not begun:
-        flow, origin = begin(flow)
+        flow, origin = begin(problem.flow)
+        state = problem.initial_state(flow)
+    else:
+        state = problem.initial_state()
     made = {"provenance": provenance() | origin}
     config = registry.write_options(experiment, options) | made
-    state = pg.init(flow, problem.target, problem.settings.optimizer)
     seconds = 0.0
     run = (
         RunDir.open(out) if where.resume else RunDir.create(out, config, overwrite=where.overwrite)
@@ -55,7 +57,7 @@ def train(
         )
 
 
-def load_state(run: RunDir, state: pg.TrainState) -> tuple[pg.TrainState, float]:
+def load_state(run: RunDir, state: Any) -> tuple[Any, float]:
     """Go back to the last checkpoint: the state, the seconds trained, and no metrics beyond it."""
     from pathgrad._train.checkpoint import read_header
 
@@ -71,24 +73,24 @@ def load_state(run: RunDir, state: pg.TrainState) -> tuple[pg.TrainState, float]
 
 def _train(
     run: RunDir,
-    problem: Problem,
+    problem: Any,
     options: Any,
-    state: pg.TrainState,
+    state: Any,
     seconds: float,
     between_checkpoints: float,
     again: str,
 ) -> int:
     _, train_key, _ = keys(options.seed)
-    trainer = pg.Trainer(train_key, problem.settings, seconds)
+    trainer = problem.trainer(train_key, seconds)
     began = saved = time.monotonic()
     row: dict[str, Any] | None = None
     alarmed: list[int] = []
     try:
         with (
             _stop_signals() as stopped,
-            report(options.steps, max_seconds=options.max_seconds) as tell,
+            report(problem.steps, max_seconds=options.max_seconds) as tell,
         ):
-            for state, row in trainer.blocks(state, options.steps, options.max_seconds):
+            for state, row in trainer.blocks(state, problem.steps, options.max_seconds):
                 _watch_bound(row, problem, alarmed)
                 run.append_metrics(row)
                 tell(row)
@@ -108,7 +110,7 @@ def _train(
             file=sys.stderr,
         )
         return 130
-    _summarise(run, row, options.steps, state, trainer, time.monotonic() - began)
+    _summarise(run, row, problem.steps, state, trainer, time.monotonic() - began)
     if alarmed:
         print(
             f"Warning: {len(alarmed)} rows of the metrics, the last at step {alarmed[-1]}, have a loss below "
@@ -118,7 +120,7 @@ def _train(
     return 0
 
 
-def _watch_bound(row: dict[str, Any], problem: Problem, alarmed: list[int]) -> None:
+def _watch_bound(row: dict[str, Any], problem: Any, alarmed: list[int]) -> None:
     """Raise the alarm where the mean of log q - log p falls below -log Z, which no density can do.
 
     Then the solver's error in log q has grown, and with the total gradient it goes on growing: that gradient
@@ -141,7 +143,7 @@ def _watch_bound(row: dict[str, Any], problem: Problem, alarmed: list[int]) -> N
         )
 
 
-def _save(run: RunDir, state: pg.TrainState, trainer: pg.Trainer) -> None:
+def _save(run: RunDir, state: Any, trainer: Any) -> None:
     run.checkpoints.save(state, step=int(state.step), meta={"seconds": trainer.seconds})
 
 
@@ -165,9 +167,7 @@ def _stop_signals() -> Iterator[Any]:
             signal.signal(number, handler)
 
 
-def _summarise(
-    run: RunDir, row: Any, wanted: int, state: Any, trainer: pg.Trainer, wall: float
-) -> None:
+def _summarise(run: RunDir, row: Any, wanted: int, state: Any, trainer: Any, wall: float) -> None:
     steps = int(state.step)
     if row is None and steps >= wanted:
         print(
@@ -187,5 +187,11 @@ def _summarise(
         print(
             f"Last block: ESS {row['ess']:.2%}, loss {row['loss']:.5f}, KL {row['kl']:.5f}, "
             f"gradient norm {row['gradient_norm']:.3g}, {row['skipped']} steps skipped in all."
+        )
+    if "validation" in row:
+        print(
+            f"Last epoch ({row['epoch']:.0f}): validation {row['validation']:.3f}, best "
+            f"{row['best_validation']:.3f} nats, {row['waiting']} epochs without a better one, "
+            f"{row['skipped']} steps skipped in all."
         )
     print(f"Saved in {run.path}. Next: pathgrad evaluate {run.path}")

@@ -3,7 +3,15 @@
 Every `plot_x` writes a file; the `x_figure` beside it returns the Matplotlib figure instead.
 """
 
+from .elbo import elbo_figure as elbo_figure
+from .elbo import evaluations_figure as evaluations_figure
+from .elbo import plot_elbo as plot_elbo
+from .elbo import unit_of as unit_of
 from .evaluation import plot_evaluation as plot_evaluation
+from .images import images_figure as images_figure
+from .images import pictures_figure as pictures_figure
+from .images import plot_images as plot_images
+from .images import samples_figure as samples_figure
 from .lattice import KINDS as KINDS
 from .lattice import lattice_figure as lattice_figure
 from .lattice import plot_lattice as plot_lattice

@@ -1,6 +1,7 @@
 """Training curves: effective sample size against steps and time, and the norm of the gradient."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,13 +59,13 @@ def comparison_figure(runs: list[Training]) -> Any:
     panels = list(dict.fromkeys(run.panel for run in runs)) or [""]
     figure = new_figure(11.5, 0.4 + 2.9 * len(panels))
     grid = figure.subplots(len(panels), 3, squeeze=False)
-    markers = _choose_markers(runs)
+    markers = choose_markers(runs)
     for panel, axes in zip(panels, grid, strict=True):
         here = [run for run in runs if run.panel == panel]
         _draw_panel(axes, here, markers)
         if panel:
             axes[0].set_title(panel, loc="left", weight="bold")
-    _legend(figure, runs, markers)
+    legend(figure, runs, markers)
     return figure
 
 
@@ -78,12 +79,12 @@ def time_figure(runs: list[Training]) -> Any:
     """Return the figure of `plot_time`: for methods whose steps differ by thousands, time is what counts."""
     panels = list(dict.fromkeys(run.panel for run in runs)) or [""]
     figure = new_figure(max(5.0, 3.9 * len(panels)), 3.4)
-    markers = _choose_markers(runs)
+    markers = choose_markers(runs)
     for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
         here = [run for run in runs if run.panel == panel]
         for label in dict.fromkeys(run.label for run in here):
             group = [run for run in here if run.label == label]
-            look = _look(group[0].estimator)
+            look = look_of(group[0].estimator)
             how = {"color": look.colour, "linestyle": look.line, "marker": markers[label]}
             curves = [c for r in group if len((c := column(r.rows, "seconds", "ess"))[0])]
             draw_sizes(axes, curves, label, how)
@@ -92,7 +93,7 @@ def time_figure(runs: list[Training]) -> Any:
         ess_axis(axes, np.concatenate([column(run.rows, "step", "ess")[1] for run in here]))
         axes.set(xscale="log", xlabel="seconds of training")
         axes.set_title(panel, loc="left", weight="bold")
-    _legend(figure, runs, markers)
+    legend(figure, runs, markers)
     return figure
 
 
@@ -102,7 +103,7 @@ def _draw_panel(axes: Any, runs: list[Training], markers: dict[str, str | None])
     unit, name = time_unit(longest)
     for label in dict.fromkeys(run.label for run in runs):
         group = [run for run in runs if run.label == label]
-        look = _look(group[0].estimator)
+        look = look_of(group[0].estimator)
         how = {"color": look.colour, "linestyle": look.line, "marker": markers[label]}
         for axis, x, scale in ((by_step, "step", 1.0), (by_time, "seconds", unit)):
             curves = [
@@ -167,11 +168,13 @@ def mark_doubtful(axes: Any, rows: list[dict[str, Any]], x: str, unit: float = 1
         axes.plot(at / unit, ess, ls="none", marker="x", ms=4, color="k", zorder=4, label=DOUBTFUL)
 
 
-def _look(estimator: str) -> Look:
+def look_of(estimator: str) -> Look:
+    """Return how curves of an estimator are drawn."""
     return LOOKS.get(estimator, OTHER)
 
 
-def _choose_markers(runs: list[Training]) -> dict[str, str | None]:
+def choose_markers(runs: list[Training]) -> dict[str, str | None]:
+    """Return a marker for each label, `None` for the first of an estimator."""
     chosen: dict[str, str | None] = {}
     seen: dict[str, int] = {}
     for label, estimator in dict.fromkeys((run.label, run.estimator) for run in runs):
@@ -180,14 +183,28 @@ def _choose_markers(runs: list[Training]) -> dict[str, str | None]:
     return chosen
 
 
-def _legend(figure: Any, runs: list[Training], markers: dict[str, str | None]) -> None:
-    """Name the groups once for all axes, above them, where no curve is hidden."""
+def legend(
+    figure: Any,
+    runs: list[Training],
+    markers: dict[str, str | None],
+    further: Sequence[Any] = (),
+    letters: int = 150,
+) -> None:
+    """Name the groups once for all axes, above them, where no curve is hidden.
+
+    Args:
+        figure: Grows by the height of the legend.
+        runs: What is drawn.
+        markers: Of `choose_markers`.
+        further: Handles to add.
+        letters: How many fit across the figure.
+    """
     from matplotlib.lines import Line2D
 
     handles = []
     for label, estimator in dict.fromkeys((run.label, run.estimator) for run in runs):
         group = [run for run in runs if run.label == label]
-        look = _look(estimator)
+        look = look_of(estimator)
         text = shorten(label) + _count(group)
         handles.append(
             Line2D(
@@ -197,10 +214,11 @@ def _legend(figure: Any, runs: list[Training], markers: dict[str, str | None]) -
     if any(row.get("below_bound") for run in runs for row in run.rows):
         text = f"{DOUBTFUL}: not to be trusted"
         handles.append(Line2D([], [], ls="none", marker="x", color="k", ms=4, label=text))
+    handles += further
     if not handles:
         return
     width = 8 + max(len(handle.get_label()) for handle in handles)
-    columns = max(1, min(len(handles), 150 // width))
+    columns = max(1, min(len(handles), letters // width))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(handles) / columns))
 

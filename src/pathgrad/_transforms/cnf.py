@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from .._adjoints import AbstractAdjoint, Backsolve, Discrete
 from .._divergence import AbstractDivergence, exact_divergence
-from .._draw import Draw, add_solves
+from .._draw import Draw, Tally, add_solves
 from .._integrators import AbstractIntegrator, Adaptive, FixedStep
 from .._transport import Dynamics, Route, State, transport
 from .._tree import PerDraw, once_or_per_draw, one_draw
@@ -25,6 +25,7 @@ class CNF(AbstractTransform):
         adjoint: How gradients go back through the solve.
         t0: Time at the base.
         t1: Time at the target; may be smaller than `t0`.
+        tally: Where backward evaluations are counted, if anybody wants to know.
     """
 
     field: Any
@@ -33,6 +34,7 @@ class CNF(AbstractTransform):
     adjoint: AbstractAdjoint
     t0: float = eqx.field(static=True)
     t1: float = eqx.field(static=True)
+    tally: Tally | None
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class CNF(AbstractTransform):
         adjoint: AbstractAdjoint | None = None,
         t0: float = 0.0,
         t1: float = 1.0,
+        tally: Tally | None = None,
     ) -> None:
         """Make the map of a field.
 
@@ -52,6 +55,7 @@ class CNF(AbstractTransform):
             adjoint: Default: `Discrete()` for fixed steps, `Backsolve()` for adaptive ones.
             t0: Time at the base.
             t1: Time at the target.
+            tally: Differentiate with respect to it to count backward evaluations.
         """
         self.field = field
         self.divergence = exact_divergence(field) if divergence is None else divergence
@@ -61,6 +65,7 @@ class CNF(AbstractTransform):
         self.adjoint = adjoint
         self.t0 = float(t0)
         self.t1 = float(t1)
+        self.tally = tally
 
     def __check_init__(self):
         if self.t0 == self.t1:
@@ -83,16 +88,16 @@ class CNF(AbstractTransform):
 
     def push(self, draw, keys):
         state = State(draw.x, draw.log_q, draw.score)
-        state, solve = transport(
-            state, self._dynamics(draw.x, keys, draw.log_q is not None), self._route()
-        )
+        dynamics = self._dynamics(draw.x, keys, draw.log_q is not None)
+        state, solve = transport(state, dynamics, self._route(), self.tally)
         return Draw(
             state.x, state.log_q, state.score, draw.log_choice, add_solves(draw.solve, solve)
         )
 
     def pull(self, x, keys):
         start = State(x, jnp.zeros(x.shape[0], x.dtype))
-        state, solve = transport(start, self._dynamics(x, keys, True), self._route(backwards=True))
+        dynamics = self._dynamics(x, keys, True)
+        state, solve = transport(start, dynamics, self._route(backwards=True), self.tally)
         assert state.log_q is not None
         # d(log q)/dt = -div f, followed from t1 back to t0, has added up + the integral of div f.
         return state.x, state.log_q, solve
@@ -119,6 +124,6 @@ class CNF(AbstractTransform):
         return self.replace(integrator=self.integrator.refined(factor))
 
     def replace(self, **changes: Any) -> "CNF":
-        """Return the same flow with other `divergence`, `integrator`, `adjoint`, `t0` or `t1`."""
-        names = ("field", "divergence", "integrator", "adjoint", "t0", "t1")
+        """Return the same flow with other attributes."""
+        names = ("field", "divergence", "integrator", "adjoint", "t0", "t1", "tally")
         return CNF(**({name: getattr(self, name) for name in names} | changes))

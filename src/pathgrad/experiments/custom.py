@@ -91,7 +91,7 @@ def build(options: CustomOptions) -> Any:
     target = _checked(density, options)
     flow_key, _, _ = keys(options.training.seed)
     flow = make_flow(options.flow, (options.dim,), flow_key)
-    return Problem(flow, target, make_settings(options.training))
+    return Problem(flow, target, make_settings(options.training), options.training.steps)
 
 
 def _checked(density: Any, options: CustomOptions) -> Any:

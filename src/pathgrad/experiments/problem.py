@@ -14,6 +14,13 @@ from pathgrad._errors import UserError
 from .options import FlowOptions, TrainOptions
 
 
+ESTIMATORS: dict[str, Callable[[], pg.AbstractEstimator]] = {
+    "path": pg.PathGradient,
+    "total": pg.TotalGradient,
+    "two-copy": pg.TwoCopyGradient,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """A flow, its target, and how to bring them together.
@@ -22,6 +29,7 @@ class Problem:
         flow: Untrained.
         target: An object with `log_prob(x)` for one point.
         settings: For the trainer.
+        steps: Training steps at most.
         log_z: The log normaliser, where known.
         log_z_err: Its standard error; zero where it is exact.
         sample_target: Exact draws of the target, one per key, where there are any.
@@ -35,11 +43,20 @@ class Problem:
     flow: pg.Flow
     target: Any
     settings: pg.Settings
+    steps: int
     log_z: float | None = None
     log_z_err: float = 0.0
     sample_target: Callable[[Any], Any] | None = None
     evaluation_refine: int = 1
     measure: Any = None
+
+    def initial_state(self, flow: pg.Flow | None = None) -> pg.TrainState:
+        """Return the state before the first step, of the untrained flow or of another one like it."""
+        return pg.init(flow or self.flow, self.target, self.settings.optimizer)
+
+    def trainer(self, key: Any, seconds: float) -> pg.Trainer:
+        """Return what trains it, after so many seconds of training already."""
+        return pg.Trainer(key, self.settings, seconds)
 
 
 def keys(seed: int):
@@ -102,13 +119,8 @@ def make_settings(options: TrainOptions) -> pg.Settings:
             raise ValueError(f"--{name} must be at least 0 and below 1, got {value}.")
     if options.clip != 0 and not 1 < options.clip < math.inf:
         raise ValueError(f"--clip must be 0 or greater than 1, got {options.clip}.")
-    estimators = {
-        "path": pg.PathGradient,
-        "total": pg.TotalGradient,
-        "two-copy": pg.TwoCopyGradient,
-    }
     return pg.Settings(
-        _optimizer(options), estimators[options.estimator](), n=options.batch, block=options.block
+        _optimizer(options), ESTIMATORS[options.estimator](), n=options.batch, block=options.block
     )
 
 

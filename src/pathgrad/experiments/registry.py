@@ -9,16 +9,18 @@ from pathgrad._errors import UserError
 from . import custom, toy
 from .options import from_mapping
 from .phi4 import options as phi4
+from .vae import options as vae
 
 EXPERIMENTS: dict[str, tuple[ModuleType, type]] = {
     "toy": (toy, toy.ToyOptions),
     "phi4": (phi4, phi4.Phi4Options),
+    "vae": (vae, vae.AutoencoderOptions),
     "fit": (custom, custom.CustomOptions),
 }
 
 
 # How each is trained from the command line.
-COMMANDS = {"toy": "train toy", "phi4": "train phi4", "fit": "fit"}
+COMMANDS = {"toy": "train toy", "phi4": "train phi4", "vae": "train vae", "fit": "fit"}
 
 
 def read_options(config: dict[str, Any], where: str) -> tuple[str, Any]:

@@ -46,6 +46,7 @@ def build(options: ToyOptions) -> Any:
         make_flow(options.flow, target.shape, flow_key),
         target,
         make_settings(options.training),
+        options.training.steps,
         float(target.log_z),
         sample_target=target.sample,
     )

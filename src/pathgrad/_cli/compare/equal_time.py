@@ -10,6 +10,10 @@ from .table import mean_and_deviation
 
 # How long a run goes on may differ: a dearer step is often given fewer of them.
 _MAY_DIFFER = {f"training.{name}" for name in ("optimizer", "estimator", "steps", "max_seconds")}
+# Of autoencoders, optimisers are told apart like any other option.
+_MAY_DIFFER_VAE = {
+    f"training.{name}" for name in ("estimator", "epochs", "steps", "max_seconds", "patience")
+}
 _ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
@@ -17,7 +21,8 @@ def equal_times(summaries: list[Summary]) -> list[str]:
     """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
     rivals: dict[str, list[list[Summary]]] = {}
     for group in grouped(summaries):
-        same = _same(group[0].alike, _MAY_DIFFER | OWN)
+        may = _MAY_DIFFER_VAE if group[0].dataset else _MAY_DIFFER | OWN
+        same = _same(group[0].alike, may)
         rivals.setdefault(same, []).append(group)
     said = []
     for groups in rivals.values():
@@ -30,7 +35,7 @@ def equal_times(summaries: list[Summary]) -> list[str]:
 
 def _fair(one: Summary, other: Summary) -> bool:
     """Say whether nothing else differs that both make use of."""
-    if one.optimizer != other.optimizer:
+    if one.optimizer != other.optimizer or one.dataset:  # of the latter it has been seen to
         return True
     return _same(one.alike, _MAY_DIFFER) == _same(other.alike, _MAY_DIFFER)
 
@@ -52,29 +57,75 @@ def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
     """Compare two groups at the end of the run that ended first."""
     head = f"{one[0].estimator} against {other[0].estimator}"
     head += f" at L = {one[0].size}" if one[0].size else ""
+    head += f" on {one[0].dataset}" if one[0].dataset else ""
     runs = [*one, *other]
     if len({_machine(s) for s in runs}) > 1:
         return [f"{head}: not compared at equal time, the runs were made on different machines."]
     if any(not s.rows or s.rows[-1].get("seconds") is None for s in runs):
         return []
     seconds = min(s.rows[-1]["seconds"] for s in runs)
-    rows = [[_last_row(s, seconds) for s in group] for group in (one, other)]
-    sizes = [[row["ess"] for row in each if row and row.get("ess") is not None] for each in rows]
-    if any(len(found) < len(group) for found, group in zip(sizes, (one, other), strict=True)):
+    found = _elbos(one, other, seconds) if one[0].dataset else _sizes(one, other, seconds)
+    if found is None:
         return []
-    means = [statistics.mean(found) for found in sizes]
-    values = " against ".join(mean_and_deviation(found, "{:.2%}") for found in sizes)
-    said = (
-        f"{head}, each after {seconds:.1f} s of training (when the first of them ended; last block of steps "
-        f"until then): ESS {values}, a difference of {100 * (means[0] - means[1]):+.2f} points."
-    )
+    said, doubts = found
+    said = f"{head}, each after {seconds:.1f} s of training {said}"
     if any(s.config.get("options", {}).get("init_from") for s in runs):
         said += " The training of the runs they began with is not counted."
     costs = [statistics.mean(s.numbers["step_ms"] for s in group) for group in (one, other)]
     if costs[1] > 0:
         more = costs[0] / costs[1] - 1
         said += f" A step takes {abs(more):.0%} {'more' if more >= 0 else 'less'} time."
-    return [said + "".join(f" {text}" for text in _reservations(one, other, rows))]
+    if len(one) == 1 or len(other) == 1:
+        doubts = ["With a single run on a side, seeds may decide the difference.", *doubts]
+    return [said + "".join(f" {text}" for text in doubts)]
+
+
+def _sizes(
+    one: list[Summary], other: list[Summary], seconds: float
+) -> tuple[str, list[str]] | None:
+    """Compare the ESS of the last block until then; `None` where a run has none."""
+    rows = [[_last_row(s, seconds) for s in group] for group in (one, other)]
+    sizes = [[row["ess"] for row in each if row and row.get("ess") is not None] for each in rows]
+    if any(len(found) < len(group) for found, group in zip(sizes, (one, other), strict=True)):
+        return None
+    means = [statistics.mean(found) for found in sizes]
+    values = " against ".join(mean_and_deviation(found, "{:.2%}") for found in sizes)
+    said = (
+        "(when the first of them ended; last block of steps until then): "
+        f"ESS {values}, a difference of {100 * (means[0] - means[1]):+.2f} points."
+    )
+    return said, _reservations(one, other, rows)
+
+
+def _elbos(
+    one: list[Summary], other: list[Summary], seconds: float
+) -> tuple[str, list[str]] | None:
+    """Compare the best validation until then; `None` where a run had not ended an epoch."""
+    from pathgrad._plots import unit_of
+
+    unit = unit_of(one[0].problem)
+    best = [[_best_validation(s, seconds) for s in group] for group in (one, other)]
+    found = [[value / unit.nats for value in each if value is not None] for each in best]
+    if any(len(known) < len(group) for known, group in zip(found, (one, other), strict=True)):
+        return None
+    means = [statistics.mean(known) for known in found]
+    values = " against ".join(mean_and_deviation(known, unit.form) for known in found)
+    difference = unit.form.replace(":", ":+").format(means[0] - means[1])
+    said = (
+        f"(when the first of them ended): best negative ELBO of the validation until then {values} "
+        f"{unit.name}, a difference of {difference} {unit.name} (lower is better)."
+    )
+    weights = [(_last_row(s, seconds) or {}).get("beta") for s in (*one, *other)]
+    early = [beta for beta in weights if beta is not None and beta < 1]
+    if not early:
+        return said, []
+    return said, [f"The KL warm-up was not over there: the KL term weighed {min(early):.2g}."]
+
+
+def _best_validation(s: Summary, seconds: float) -> float | None:
+    until = [row for row in s.rows if (row.get("seconds") or 0) <= seconds]
+    known = [row["validation"] for row in until if row.get("validation") is not None]
+    return min(known, default=None)
 
 
 def _machine(s: Summary) -> tuple[Any, Any]:
@@ -89,8 +140,6 @@ def _last_row(s: Summary, seconds: float) -> dict[str, Any] | None:
 def _reservations(one: list[Summary], other: list[Summary], rows: list[list[Any]]) -> list[str]:
     """Return what a reader must know before believing the comparison."""
     said = []
-    if len(one) == 1 or len(other) == 1:
-        said.append("With a single run on a side, seeds may decide the difference.")
     for group, there in zip((one, other), rows, strict=True):
         steps = [s.training.get("steps") for s in group]
         early = [

@@ -15,7 +15,7 @@ OWN = {
     for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "block")
 } | {"training.draws_per_parameter"}
 _EVALUATED = ("ess", "kl", "khat")
-_SAID_ALREADY = {"training.estimator", "training.optimizer", "size", "target", "dim"}
+_EVALUATED_VAE = ("negative_elbo", "nll", "images", "nll_images", "nll_samples")
 _MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
 
 
@@ -48,7 +48,8 @@ class Summary:
     def estimator(self) -> str:
         """The gradient that was followed, or the optimiser that follows none."""
         followed = self.training.get("estimator", "?")
-        return followed if self.optimizer == "adam" else self.optimizer
+        # All optimisers of autoencoders follow a gradient.
+        return followed if self.optimizer == "adam" or self.dataset else self.optimizer
 
     @property
     def optimizer(self) -> str:
@@ -62,9 +63,18 @@ class Summary:
         return self.config.get("options", {}).get("size") if lattice else None
 
     @property
+    def dataset(self) -> str | None:
+        """The images of a variational autoencoder, where it is one."""
+        if self.config.get("experiment") != "vae":
+            return None
+        return str(self.config.get("options", {}).get("dataset", "?"))
+
+    @property
     def problem(self) -> str:
         """What was fitted, in a word: runs of different problems are not drawn into one panel."""
         options = self.config.get("options", {})
+        if self.dataset:
+            return self.dataset
         if self.size:
             return f"L = {self.size}"
         dim = f" in {options['dim']} dimensions" if options.get("dim", 2) != 2 else ""
@@ -95,7 +105,15 @@ def read_runs(paths: tuple[Path, ...]) -> list[Summary]:
     """Read runs, each once, even if it is named twice."""
     if not paths:
         raise UserError("name at least one run directory.")
-    return [summarise(path) for path in {path.resolve(): path for path in paths}.values()]
+    summaries = [summarise(path) for path in {path.resolve(): path for path in paths}.values()]
+    images = [s for s in summaries if s.dataset]
+    others = [s for s in summaries if not s.dataset]
+    if images and others:
+        raise UserError(
+            f"{images[0].path} is a variational autoencoder and {others[0].path} is not: they have no "
+            "number in common. Name runs of one kind."
+        )
+    return summaries
 
 
 def summarise(path: Path) -> Summary:
@@ -107,12 +125,35 @@ def summarise(path: Path) -> Summary:
         numbers["step_ms"] = 1000 * numbers["seconds"] / numbers["step"]
     report = read_evaluation(path) or {}
     # An evaluation of an earlier step says nothing about a run that has gone on.
-    evaluated = "step" in report and report["step"] == numbers.get("step")
+    current = {numbers.get("step")}
+    autoencoder = found.config.get("experiment") == "vae"
+    if autoencoder:
+        best, more = _numbers_of_autoencoder(rows)
+        numbers |= more
+        current |= {best}  # of those, the best epoch is what is kept
+    evaluated = "step" in report and report["step"] in current
     warnings: tuple[str, ...] = ()
     if evaluated:
-        numbers |= {name: report.get(name) for name in _EVALUATED}
+        names = _EVALUATED_VAE if autoencoder else _EVALUATED
+        numbers |= {name: report.get(name) for name in names}
         warnings = tuple(map(str, report.get("warnings") or ()))
     return Summary(path, found.config, rows, numbers, evaluated, warnings)
+
+
+def _numbers_of_autoencoder(rows: list[dict[str, Any]]) -> tuple[int | None, dict[str, Any]]:
+    """Return the step of the best validation, and what is told of the training as a whole."""
+    numbers: dict[str, Any] = {}
+    for name in ("evaluations", "evaluations_backward"):
+        total, steps, before = 0.0, 0, 0
+        for row in rows:
+            block, before = row.get("step", before) - before, row.get("step", before)
+            if row.get(name) is not None:
+                total, steps = total + block * row[name], steps + block
+        numbers[name] = total / steps if steps else None
+    ended = [row for row in rows if row.get("validation") is not None]
+    best = min(ended, key=lambda row: row["validation"], default={})
+    numbers |= {"best_validation": best.get("validation"), "best_epoch": best.get("epoch")}
+    return best.get("step"), numbers
 
 
 def read_evaluation(path: Path) -> dict[str, Any] | None:
@@ -129,6 +170,8 @@ def read_evaluation(path: Path) -> dict[str, Any] | None:
 def _alike(config: dict[str, Any], generations: int = 9) -> dict[str, Any]:
     flat = {"experiment": config.get("experiment"), **_flat(config.get("options", {}))}
     flat.pop("training.seed", None)
+    if flat["experiment"] == "vae":
+        flat.pop("data", None)  # where the images are kept is not what they are
     if flat.get("init_from") and generations:
         # Seeds often begin each with its own smaller lattice: those may differ by their seed too.
         try:
@@ -169,9 +212,10 @@ def labels_of(summaries: list[Summary]) -> dict[str, str]:
     """Return for each group its estimator, and what tells it from the other groups of its problem."""
     firsts = [group[0] for group in grouped(summaries)]
     names = names_of(firsts)
-    every = sorted(
-        {n for s in firsts for n in s.alike} - {"training.estimator", "training.optimizer", "size"}
-    )
+    said = {"training.estimator", "size"}
+    # The estimator says it of others: there, an optimiser is Adam or stands in the estimator's place.
+    said |= set() if any(s.dataset for s in firsts) else {"training.optimizer"}
+    every = sorted({n for s in firsts for n in s.alike} - said)
     telling = [n for n in every if _differs_within_a_problem(firsts, n)]
     labels = {}
     for name, s in zip(names, firsts, strict=True):
@@ -206,6 +250,8 @@ def _word(name: str, s: Summary) -> str:
     value = s.alike.get(name, "by default")
     if name == "init_from" and value is None:
         return "from nothing"
+    if name == "training.optimizer":
+        return str(value)
     if isinstance(value, dict):  # of the run it began with
         value = Path(s.config["options"]["init_from"]).name
     return f"{name.rpartition('.')[2].replace('_', ' ')} {value}"

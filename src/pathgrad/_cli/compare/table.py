@@ -16,19 +16,31 @@ _COLUMNS = (
     ("grad norm", "gradient_norm", "{:.3g}"),
     ("skipped", "skipped", "{:.0f}"),
 )
+_TEXTS = ("run", "data set", "estimator")  # other columns are of numbers
 _NOTE = "* from the last block of training; `pathgrad evaluate RUN` measures it properly."
 
 
 def print_table(summaries: list[Summary], *, markdown: bool = False) -> None:
     """Print a row for each run, and one for each group of seeds; below, what to know about them."""
-    heads, runs, means = make_table(summaries)
+    notes = [] if all(s.evaluated for s in summaries) else [_NOTE]
+    for name, s in zip(names_of(summaries), summaries, strict=True):
+        notes += [f"{name}: {text}" for text in s.warnings]
+    print_cells(*make_table(summaries), notes, markdown=markdown)
+
+
+def print_cells(
+    heads: list[str],
+    runs: list[list[str]],
+    means: list[list[str]],
+    notes: list[str],
+    *,
+    markdown: bool = False,
+) -> None:
+    """Print rows of runs, below them rows of means, and notes after the table."""
     if markdown:
         _print_markdown(heads, runs + means)
     else:
         _print_box(heads, runs, means)
-    notes = [] if all(s.evaluated for s in summaries) else [_NOTE]
-    for name, s in zip(names_of(summaries), summaries, strict=True):
-        notes += [f"{name}: {text}" for text in s.warnings]
     for note in notes:
         print(f"\n{_escaped(note)}" if markdown else note)
 
@@ -94,7 +106,7 @@ def _print_box(heads: list[str], runs: list[list[str]], means: list[list[str]]) 
 
     table = Table()
     for head in heads:
-        table.add_column(head, justify="left" if head in ("run", "estimator") else "right")
+        table.add_column(head, justify="left" if head in _TEXTS else "right")
     for row in runs:
         table.add_row(*row)
     table.add_section()
@@ -106,7 +118,7 @@ def _print_box(heads: list[str], runs: list[list[str]], means: list[list[str]]) 
 
 
 def _print_markdown(heads: list[str], rows: list[list[str]]) -> None:
-    rule = ["---" if head in ("run", "estimator") else "---:" for head in heads]
+    rule = ["---" if head in _TEXTS else "---:" for head in heads]
     for row in (heads, rule, *[[_escaped(cell) for cell in row] for row in rows]):
         print(f"| {' | '.join(row)} |")
 

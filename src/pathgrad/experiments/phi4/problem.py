@@ -68,6 +68,7 @@ def build(options: Phi4Options) -> Problem:
         make_flow(options.flow, target, flow_key),
         target,
         make_settings(options.training),
+        options.training.steps,
         log_z=there["log_z"].value if there else None,
         log_z_err=there["log_z"].error if there else 0.0,
         # Path gradients train well with few steps; densities, and so weights, want more.

@@ -1,0 +1,132 @@
+"""A perceptron whose layers an encoder adapts to each image."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+import pathgrad as pg
+from pathgrad._errors import UserError
+
+# What a leaf of one image looks like from inside; before that, the batch of it in a `PerDraw`.
+Leaf = Float[Array, "..."] | pg.PerDraw
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"softplus": jax.nn.softplus, "tanh": jnp.tanh}
+
+
+class Layer(eqx.Module):
+    """What all images share of a layer: an affine map in which time is one more input."""
+
+    weight: Float[Array, "in out"]
+    time: Float[Array, " out"]
+    bias: Float[Array, " out"]
+
+
+class Update(eqx.Module):
+    """What an image adds to a layer: a matrix of low rank, as two factors, and a bias."""
+
+    inner: Leaf  # rank, in
+    outer: Leaf  # rank, out
+    bias: Leaf  # out
+
+
+class AmortisedField(pg.AbstractTractableField):
+    r"""A perceptron with a low-rank update of every layer, after Grathwohl et al. (2019).
+
+    Each layer maps $h \mapsto W h + w\,t + b + V^\top U h + \hat b$, where $W, w, b$ are shared and
+    $U, V, \hat b$ belong to the image. The update does not act on time. Its factors are kept as arguments and
+    never become state of the solver. The divergence in closed form is that of `pathgrad.MLPField`, with the
+    sums $W + V^\top U$ for weights; the matrix it needs is made once per solve and image.
+
+    Attributes:
+        layers: Shared parts.
+        updates: Parts of the image, one for each layer.
+        activation: Name of the elementwise function after all layers but the last.
+    """
+
+    layers: tuple[Layer, ...]
+    updates: tuple[Update, ...]
+    activation: str = eqx.field(static=True)
+
+    @property
+    def why_not_tractable(self) -> str | None:
+        hidden = len(self.layers) - 1
+        if hidden <= 2:
+            return None
+        return f"it has {hidden} hidden layers, and only one or two are tractable."
+
+    def _affine(self, i: int, t, h):
+        layer, update = self.layers[i], self.updates[i]
+        own = (update.inner @ h) @ update.outer + update.bias
+        return h @ layer.weight + t * layer.time + layer.bias + own
+
+    def __call__(self, t, x):
+        h = x
+        for i in range(len(self.layers) - 1):
+            h = ACTIVATIONS[self.activation](self._affine(i, t, h))
+        return self._affine(len(self.layers) - 1, t, h)
+
+    def prepare(self):
+        """Return the matrix (or vector) between the slopes of the hidden layers, as in `MLPField`."""
+        whole = [
+            layer.weight + update.inner.T @ update.outer
+            for layer, update in zip(self.layers, self.updates, strict=True)
+        ]
+        if len(whole) == 2:
+            return jnp.sum(whole[0].T * whole[1], axis=1)
+        return whole[1] * (whole[2] @ whole[0]).T
+
+    def velocity_and_divergence(self, t, x, prepared):
+        h, slopes = x, []
+        for i in range(len(self.layers) - 1):
+            pre = self._affine(i, t, h)
+            h, slope = jax.jvp(ACTIVATIONS[self.activation], (pre,), (jnp.ones_like(pre),))
+            slopes.append(slope)
+        velocity = self._affine(len(self.layers) - 1, t, h)
+        if len(slopes) == 1:
+            return velocity, jnp.vdot(prepared, slopes[0])
+        return velocity, jnp.vdot(slopes[0] @ prepared, slopes[1])
+
+
+def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
+    """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
+    for name, value in (("latent", dim), ("width", width), ("depth", depth)):
+        if value < 1:
+            raise UserError(f"--{name} must be at least 1, got {value}.")
+    sizes = [dim, *[width] * depth, dim]
+    return list(zip(sizes, sizes[1:], strict=False))
+
+
+def shared_layers(key: Key[Array, ""], sizes: list[tuple[int, int]]) -> tuple[Layer, ...]:
+    """Begin with PyTorch's weights for layers with time as one more input."""
+    layers = []
+    for layer_key, (size_in, size_out) in zip(jr.split(key, len(sizes)), sizes, strict=True):
+        bound = 1 / (size_in + 1) ** 0.5
+        all_ = jr.uniform(layer_key, (size_in + 2, size_out), minval=-bound, maxval=bound)
+        layers.append(Layer(all_[:-2], all_[-2], all_[-1]))
+    return tuple(layers)
+
+
+def update_size(sizes: list[tuple[int, int]], rank: int) -> int:
+    """Return how many numbers an image gives to one field."""
+    if rank < 1:
+        raise UserError(f"--rank must be at least 1, got {rank}.")
+    return sum(rank * (size_in + size_out) + size_out for size_in, size_out in sizes)
+
+
+def per_draw_updates(
+    numbers: Float[Array, "batch update"], sizes: list[tuple[int, int]], rank: int
+) -> tuple[Update, ...]:
+    """Cut the encoder's numbers into updates: layer by layer, both factors row by row, and the bias."""
+    updates, begin = [], 0
+    for size_in, size_out in sizes:
+        parts = []
+        for shape in ((rank, size_in), (rank, size_out), (size_out,)):
+            end = begin + shape[0] * (shape[1] if len(shape) > 1 else 1)
+            parts.append(pg.PerDraw(numbers[:, begin:end].reshape(-1, *shape)))
+            begin = end
+        updates.append(Update(*parts))
+    return tuple(updates)

@@ -1,0 +1,149 @@
+"""The autoencoder: an encoder that returns a flow, a decoder that is part of the target."""
+
+import equinox as eqx
+import jax.random as jr
+from jaxtyping import Array, Float, Key, UInt8
+
+import pathgrad as pg
+
+from .field import (
+    AmortisedField,
+    Layer,
+    Leaf,
+    layer_sizes,
+    per_draw_updates,
+    shared_layers,
+    update_size,
+)
+from .likelihood import log_likelihood
+from .networks import Decoder, Encoder
+
+
+class Joint(eqx.Module):
+    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included.
+
+    Attributes:
+        decoder: Shared by all images.
+        image: One for each draw.
+    """
+
+    decoder: Decoder
+    image: Leaf
+
+    def log_prob(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
+        """Return the log density of one latent vector together with the image."""
+        likelihood = log_likelihood(self.decoder(z[None]), self.image[None])[0]
+        return likelihood + pg.StandardNormal(z.shape).log_prob(z)
+
+
+class Autoencoder(eqx.Module):
+    """A variational autoencoder whose posterior is a normal carried by continuous flows.
+
+    Attributes:
+        encoder: From images to q0 and to what the fields need.
+        decoder: From latent vectors to logits of pixels.
+        fields: Shared layers of each field.
+        divergence: How it is had in training.
+        integrator: How the flows are solved.
+        adjoint: How gradients go back through them.
+        end_time: Each field is followed from time zero to this.
+        rank: Of the updates.
+        activation: Of the fields.
+    """
+
+    encoder: Encoder
+    decoder: Decoder
+    fields: tuple[tuple[Layer, ...], ...]
+    divergence: pg.AbstractDivergence
+    integrator: pg.AbstractIntegrator
+    adjoint: pg.AbstractAdjoint
+    end_time: float = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        shape: tuple[int, int],
+        *,
+        levels: int,
+        channels: int = 32,
+        latent: int = 64,
+        cnfs: int = 2,
+        width: int = 512,
+        depth: int = 2,
+        rank: int = 20,
+        activation: str = "softplus",
+        divergence: pg.AbstractDivergence = pg.Hutchinson(1, "gaussian"),
+        integrator: pg.AbstractIntegrator = pg.Adaptive(),
+        adjoint: pg.AbstractAdjoint = pg.Discrete(),
+        end_time: float = 0.5,
+    ) -> None:
+        """Begin with PyTorch's weights.
+
+        Args:
+            key: Source of the weights.
+            shape: Of the images; both sides multiples of four.
+            levels: Grey levels of a pixel; 2 for black and white.
+            channels: Of the outermost convolutions.
+            latent: Size of the latent vector.
+            cnfs: Number of continuous flows, one after the other.
+            width: Units in each hidden layer of a field.
+            depth: Hidden layers of a field.
+            rank: Of the images' updates of the layers.
+            activation: `"softplus"` or `"tanh"`.
+            divergence: How it is had in training.
+            integrator: How the flows are solved.
+            adjoint: How gradients go back through them.
+            end_time: Each field is followed from time zero to this.
+        """
+        encoder_key, decoder_key, field_key = jr.split(key, 3)
+        sizes = layer_sizes(latent, width, depth)
+        self.encoder = Encoder(
+            encoder_key,
+            shape,
+            levels=levels,
+            channels=channels,
+            latent=latent,
+            update_sizes=[update_size(sizes, rank)] * cnfs,
+        )
+        self.decoder = Decoder(decoder_key, shape, levels=levels, channels=channels, latent=latent)
+        self.fields = tuple(shared_layers(k, sizes) for k in jr.split(field_key, cnfs))
+        self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
+        self.end_time, self.rank, self.activation = end_time, rank, activation
+
+    def posterior(
+        self, images: UInt8[Array, "batch height width"], tally: pg.Tally | None = None
+    ) -> pg.Flow:
+        """Return the flow of the images: as many draws as images, each of its own posterior."""
+        mean, log_scale, numbers = self.encoder(images)
+        base = pg.DiagonalNormal(pg.PerDraw(mean), pg.PerDraw(log_scale))
+        transforms = []
+        for layers, own in zip(self.fields, numbers, strict=True):
+            sizes = [layer.weight.shape for layer in layers]
+            field = AmortisedField(layers, per_draw_updates(own, sizes, self.rank), self.activation)
+            transforms.append(
+                pg.CNF(
+                    field,
+                    self.divergence,
+                    self.integrator,
+                    self.adjoint,
+                    t1=self.end_time,
+                    tally=tally,
+                )
+            )
+        return pg.Flow(base, transforms)
+
+    def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
+        """Return the target that belongs to `posterior(images)`."""
+        return Joint(self.decoder, pg.PerDraw(images))
+
+    @property
+    def latent(self) -> int:
+        """Size of the latent vector."""
+        return self.encoder.mean.bias.shape[0]
+
+    @property
+    def prior(self) -> pg.StandardNormal:
+        """Of the last latent vector."""
+        return pg.StandardNormal((self.latent,))
