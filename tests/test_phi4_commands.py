@@ -69,6 +69,7 @@ def lattice_problem(theory=FREE, base_mass_squared=0.3):
         pg.Flow(FreeField(theory.size, base_mass_squared)),
         theory,
         make_settings(TrainOptions()),
+        1,
         log_z=float(LOG_Z),
         log_z_err=1e-3,
         measure=functools.partial(LatticeMeasurement, theory),

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import tyro
 from pathgrad._errors import UserError
 
 from .arguments import parse
+from .evaluate_vae import check_arguments, evaluate_autoencoder, print_autoencoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,13 +30,17 @@ class Evaluate:
 
     Divergences are exact, and a part of the draws is repeated with twice the solver steps. Prints one
     JSON object last; also writes evaluation.json and evaluation.png into the run (and of a lattice run
-    evaluation.npz, with its two-point function and some fields).
+    evaluation.npz, with its two-point function and some fields; of an autoencoder with some images).
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
-    samples: int = 65536
-    """Number of draws."""
+    samples: int | None = None
+    """Number of draws, by default 65536. Of an autoencoder: draws for each image of the NLL, by default 5000
+    (2000 for caltech)."""
+    nll_images: int = 0
+    """Of an autoencoder: how many test images, chosen at random, to estimate the likelihood of by importance
+    sampling. This takes long; the ELBO is always of all test images."""
     seed: int = 0
     """Decides the draws; independent of those of training."""
     refine: int | None = None
@@ -45,11 +51,14 @@ class Evaluate:
 def run(prog: str, words: list[str]) -> int:
     """Evaluate and print."""
     given = parse(Evaluate, prog, words)
-    if given.samples < 1:
+    if given.samples is not None and given.samples < 1:
         raise UserError(f"--samples must be at least 1, got {given.samples}.")
     check_refine(given.refine)
-    result = evaluate_run(given.run, given.samples, given.seed, given.refine)
-    _print_table(result)
+    result = evaluate_run(given.run, given.samples, given.seed, given.refine, given.nll_images)
+    if result.get("experiment") == "vae":
+        print_autoencoder(result)
+    else:
+        _print_table(result)
     if result.get("observables"):
         _print_observables(result)
     print(json.dumps(result, allow_nan=False))
@@ -62,11 +71,11 @@ def check_refine(refine: int | None) -> None:
         raise UserError(f"--refine must be at least 1, got {refine}.")
 
 
-def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None) -> dict[str, Any]:
+def evaluate_run(
+    path: Path, samples: int | None, seed: int, refine: int | None = None, nll_images: int = 0
+) -> dict[str, Any]:
     """Evaluate a run, write what was found and its picture into it, and return it as it is in JSON."""
-    import pathgrad as pg
     from pathgrad._train.rundir import provenance
-    from pathgrad.experiments.problem import evaluation_key
 
     from .loading import load_run
 
@@ -74,6 +83,39 @@ def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None)
     # Before the long work, not after it.
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written to, and evaluation leaves its results there.")
+    if trained.experiment == "vae":
+        check_arguments(samples, nll_images)
+        result, arrays = evaluate_autoencoder(
+            trained,
+            samples=samples,
+            nll_images=nll_images,
+            seed=seed,
+            refine=refine or 1,
+            tell=_lines,
+        )
+        draws = {}
+    else:
+        result, arrays, draws = _evaluate_flow(trained, samples or 65536, seed, refine)
+    result |= {"seed": seed, "run": str(path), "provenance": provenance()}
+    if arrays is not None:
+        _write_arrays(trained, arrays)
+    # What is printed and returned is what a reader of the file finds: JSON without NaN.
+    result = json.loads(trained.run.write_json("evaluation.json", result).read_text("utf-8"))
+    try:
+        _draw_picture(trained, draws, arrays, result)
+    except OSError as error:
+        # The numbers are there; do not lose them for a picture.
+        print(f"pathgrad: the picture could not be written: {error.strerror}.", file=sys.stderr)
+    return result
+
+
+def _evaluate_flow(
+    trained: "Trained", samples: int, seed: int, refine: int | None
+) -> "tuple[dict[str, Any], dict[str, np.ndarray] | None, dict[str, np.ndarray]]":
+    """Return the numbers, what was measured beyond weights, and the draws."""
+    import pathgrad as pg
+    from pathgrad.experiments.problem import evaluation_key
+
     problem = trained.problem
     refine = problem.evaluation_refine if refine is None else refine
     flow = trained.state.flow.refined(refine)
@@ -93,22 +135,12 @@ def evaluate_run(path: Path, samples: int, seed: int, refine: int | None = None)
         result["log_z_exact"] = problem.log_z
     elif problem.log_z is not None:
         result |= {"log_z_known": problem.log_z, "log_z_known_err": problem.log_z_err}
-    result |= {"seed": seed, "step": int(trained.state.step), "run": str(path)}
-    result["provenance"] = provenance()
+    result["step"] = int(trained.state.step)
     arrays = None
     if measurement is not None:
         more, arrays = measurement.finish(found)
         result |= more
-    if arrays is not None:
-        _write_arrays(trained, arrays)
-    # What is printed and returned is what a reader of the file finds: JSON without NaN.
-    result = json.loads(trained.run.write_json("evaluation.json", result).read_text("utf-8"))
-    try:
-        _draw_picture(trained, draws, arrays, result)
-    except OSError as error:
-        # The numbers are there; do not lose them for a picture.
-        print(f"pathgrad: the picture could not be written: {error.strerror}.", file=sys.stderr)
-    return result
+    return result, arrays, draws
 
 
 def _write_arrays(trained: "Trained", arrays: "dict[str, np.ndarray]") -> None:
@@ -160,6 +192,9 @@ def _draw_picture(
     from pathgrad import _plots
 
     rows, picture = trained.run.read_metrics(), trained.run.output("evaluation.png")
+    if arrays is not None and trained.experiment == "vae":
+        _plots.plot_images(rows, arrays, result, picture)
+        return
     if arrays is not None:
         _plots.plot_lattice(rows, arrays, result, picture)
         return
@@ -168,6 +203,21 @@ def _draw_picture(
     # The picture wants a weight for each point.
     draws["log_weight"] = draws["log_weight"][: len(draws["x"])]
     _plots.plot_evaluation(rows, draws, log_prob, picture)
+
+
+def _lines(total: int) -> Any:
+    """Return what reports progress in plain lines, at most every ten seconds."""
+    began = last = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > 10 and done < total:
+            last = now
+            left = (now - began) * (total - done) / done
+            print(f"{done} of {total} draws, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _counting(samples: int):

@@ -12,6 +12,7 @@ from pathgrad._errors import UserError
 
 from .arguments import parse
 from .evaluate import check_refine
+from .evaluate_vae import sample_autoencoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,8 @@ class Sample:
     """Draw from a trained flow.
 
     Writes arrays x, log_q and log_weight (log p - log q). Averages weighted by exp(log_weight),
-    normalised, are averages over the target instead of over the flow.
+    normalised, are averages over the target instead of over the flow. Of an autoencoder: images x drawn
+    from the prior, mean_pixel (from 0 to 1) and the latent z.
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -61,7 +63,8 @@ def run(prog: str, words: list[str]) -> int:
         _write(given.out, arrays)
     except OSError as error:
         raise UserError(f"{given.out} cannot be written: {error.strerror}.") from error
-    failed = int(np.sum(np.isnan(arrays["log_weight"]) | (arrays["log_weight"] == np.inf)))
+    log_weight = arrays.get("log_weight", np.zeros(given.n))
+    failed = int(np.sum(np.isnan(log_weight) | (log_weight == np.inf)))
     print(f"{given.n} draws in {given.out}" + (f"; {failed} of them failed" if failed else ""))
     return 0
 
@@ -76,6 +79,8 @@ def _draw(given: Sample) -> "dict[str, np.ndarray]":
     from .loading import load_run
 
     trained = load_run(given.run)
+    if trained.experiment == "vae":
+        return sample_autoencoder(trained, given.n, given.seed)
     key = evaluation_key(trained.options.training.seed, given.seed)
     refine = trained.problem.evaluation_refine if given.refine is None else given.refine
     flow = trained.state.flow.refined(refine)

@@ -23,8 +23,8 @@ class TrainVae:
 
     vae: AutoencoderOptions = AutoencoderOptions()
     preset: Literal["small", "paper"] = "small"
-    """Where the defaults come from: small (a smaller model for a CPU, with a short warm-up of the KL term) or
-    paper (the published model and training of the data set, for a GPU and a day; freyfaces does with a CPU)."""
+    """Where the defaults come from: small (a smaller model for a CPU, with a short warm-up of the KL term)
+    or paper (the published model and training of the data set: for a GPU and a day)."""
     config: Path | None = None
     """Take the options of this config.toml (of an earlier run) as defaults, to repeat or vary it."""
     run: Where = _WHERE

@@ -90,10 +90,11 @@ def _train(
             _stop_signals() as stopped,
             report(problem.steps, max_seconds=options.max_seconds) as tell,
         ):
-            for state, row in trainer.blocks(state, problem.steps, options.max_seconds):
-                _watch_bound(row, problem, alarmed)
-                run.append_metrics(row)
-                tell(row)
+            for state, latest in trainer.blocks(state, problem.steps, options.max_seconds):
+                row = latest
+                _watch_bound(latest, problem, alarmed)
+                run.append_metrics(latest)
+                tell(latest)
                 if stopped() or time.monotonic() - saved > between_checkpoints:
                     _save(run, state, trainer)
                     saved = time.monotonic()

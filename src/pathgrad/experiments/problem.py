@@ -13,7 +13,6 @@ from pathgrad._errors import UserError
 
 from .options import FlowOptions, TrainOptions
 
-
 ESTIMATORS: dict[str, Callable[[], pg.AbstractEstimator]] = {
     "path": pg.PathGradient,
     "total": pg.TotalGradient,

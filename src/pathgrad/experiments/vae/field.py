@@ -1,6 +1,8 @@
 """A perceptron whose layers an encoder adapts to each image."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -11,8 +13,11 @@ from jaxtyping import Array, Float, Key
 import pathgrad as pg
 from pathgrad._errors import UserError
 
-# What a leaf of one image looks like from inside; before that, the batch of it in a `PerDraw`.
-Leaf = Float[Array, "..."] | pg.PerDraw
+# A leaf that each image has its own of. The code that reads it only ever sees the array.
+if TYPE_CHECKING:
+    Leaf = Array
+else:
+    Leaf = Array | pg.PerDraw
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"softplus": jax.nn.softplus, "tanh": jnp.tanh}
 
@@ -91,13 +96,18 @@ class AmortisedField(pg.AbstractTractableField):
         return velocity, jnp.vdot(slopes[0] @ prepared, slopes[1])
 
 
+def per_draw(values: Array) -> Any:
+    """Mark values as one for each draw; of no type, since it stands where one value is read."""
+    return pg.PerDraw(values)
+
+
 def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
     """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
     for name, value in (("latent", dim), ("width", width), ("depth", depth)):
         if value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}.")
     sizes = [dim, *[width] * depth, dim]
-    return list(zip(sizes, sizes[1:], strict=False))
+    return list(itertools.pairwise(sizes))
 
 
 def shared_layers(key: Key[Array, ""], sizes: list[tuple[int, int]]) -> tuple[Layer, ...]:
@@ -118,7 +128,7 @@ def update_size(sizes: list[tuple[int, int]], rank: int) -> int:
 
 
 def per_draw_updates(
-    numbers: Float[Array, "batch update"], sizes: list[tuple[int, int]], rank: int
+    numbers: Float[Array, "batch update"], sizes: Sequence[tuple[int, ...]], rank: int
 ) -> tuple[Update, ...]:
     """Cut the encoder's numbers into updates: layer by layer, both factors row by row, and the bias."""
     updates, begin = [], 0
@@ -126,7 +136,7 @@ def per_draw_updates(
         parts = []
         for shape in ((rank, size_in), (rank, size_out), (size_out,)):
             end = begin + shape[0] * (shape[1] if len(shape) > 1 else 1)
-            parts.append(pg.PerDraw(numbers[:, begin:end].reshape(-1, *shape)))
+            parts.append(per_draw(numbers[:, begin:end].reshape(-1, *shape)))
             begin = end
         updates.append(Update(*parts))
     return tuple(updates)

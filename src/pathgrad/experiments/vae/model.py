@@ -11,6 +11,7 @@ from .field import (
     Layer,
     Leaf,
     layer_sizes,
+    per_draw,
     per_draw_updates,
     shared_layers,
     update_size,
@@ -117,7 +118,7 @@ class Autoencoder(eqx.Module):
     ) -> pg.Flow:
         """Return the flow of the images: as many draws as images, each of its own posterior."""
         mean, log_scale, numbers = self.encoder(images)
-        base = pg.DiagonalNormal(pg.PerDraw(mean), pg.PerDraw(log_scale))
+        base = pg.DiagonalNormal(per_draw(mean), per_draw(log_scale))
         transforms = []
         for layers, own in zip(self.fields, numbers, strict=True):
             sizes = [layer.weight.shape for layer in layers]
@@ -136,7 +137,7 @@ class Autoencoder(eqx.Module):
 
     def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
         """Return the target that belongs to `posterior(images)`."""
-        return Joint(self.decoder, pg.PerDraw(images))
+        return Joint(self.decoder, per_draw(images))
 
     @property
     def latent(self) -> int:

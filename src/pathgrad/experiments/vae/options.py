@@ -7,6 +7,7 @@ from pathgrad._errors import UserError
 
 from ..options import Estimator
 
+Activation = Literal["softplus", "tanh"]
 DatasetName = Literal["mnist", "omniglot", "omniglot-rebuilt", "caltech", "freyfaces"]
 
 
@@ -22,7 +23,7 @@ class AmortisedFlowOptions:
     """Hidden layers of a field."""
     rank: int = 20
     """Rank of the update of each layer by the encoder."""
-    activation: Literal["softplus", "tanh"] = "softplus"
+    activation: Activation = "softplus"
     """Between the layers of a field."""
     end_time: float = 0.5
     """Each field is followed from time 0 to this."""
@@ -106,7 +107,7 @@ class AutoencoderOptions:
 
 
 # Of the paper's appendix: flows, width, rank, activation, patience.
-_PUBLISHED = {
+_PUBLISHED: dict[str, tuple[int, int, int, Activation, int]] = {
     "mnist": (2, 1024, 64, "softplus", 35),
     "omniglot": (5, 512, 64, "softplus", 35),
     "caltech": (2, 2048, 20, "tanh", 100),
@@ -120,7 +121,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
     if kind not in _PUBLISHED:
         raise UserError(f"There is no data set {dataset!r}; there are {', '.join(_PUBLISHED)}.")
     cnfs, width, rank, activation, patience = _PUBLISHED[kind]
-    flow: Any = AmortisedFlowOptions(cnfs, width, 2, rank, activation)
+    flow = AmortisedFlowOptions(cnfs, width, 2, rank, activation)
     training = AutoencoderTrainOptions(patience=patience)
     if name == "paper":
         return AutoencoderOptions(dataset, flow=flow, training=training)  # pyright: ignore[reportArgumentType]

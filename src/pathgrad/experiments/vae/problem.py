@@ -86,8 +86,8 @@ def make_model(
 def _divergence(flow: AmortisedFlowOptions) -> pg.AbstractDivergence:
     if flow.divergence == "closed" and flow.depth > 2:
         raise ValueError(
-            f"--divergence closed needs --depth 1 or 2, got {flow.depth}; for a deeper field use --divergence "
-            "exact or hutchinson."
+            f"--divergence closed needs --depth 1 or 2, got {flow.depth}; for a deeper field use "
+            "--divergence exact or hutchinson."
         )
     if flow.divergence == "hutchinson":
         return pg.Hutchinson(flow.probes, flow.noise)
