@@ -114,6 +114,9 @@ _PUBLISHED: dict[str, tuple[int, int, int, Activation, int]] = {
     "freyfaces": (2, 512, 20, "softplus", 100),
 }
 
+# Some five hundred steps.
+_SHORT_WARMUP = {"mnist": 1, "omniglot": 2, "caltech": 12, "freyfaces": 30}
+
 
 def preset(name: str, dataset: str) -> AutoencoderOptions:
     """Return the options of a preset: the published ones of a data set, or small ones for a CPU."""
@@ -126,7 +129,9 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
     if name == "paper":
         return AutoencoderOptions(dataset, flow=flow, training=training)  # pyright: ignore[reportArgumentType]
     flow = dataclasses.replace(flow, cnfs=2, width=128, rank=8)
-    training = dataclasses.replace(training, epochs=200, warmup_epochs=10, patience=20)
+    training = dataclasses.replace(
+        training, learning_rate=2e-3, epochs=200, warmup_epochs=_SHORT_WARMUP[kind], patience=20
+    )
     return AutoencoderOptions(
         dataset,  # pyright: ignore[reportArgumentType]
         latent=32,
