@@ -26,7 +26,10 @@ def test_the_documents_run(document):
     for code in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         names: dict = {}
         exec(compile(code, str(document), "exec"), names)
-        assert names["fit"].history[-1]["ess"] > 0.9
+        if "fit" in names:
+            assert names["fit"].history[-1]["ess"] > 0.9
+        else:
+            assert names["loss"] > 0  # minus the ELBO of black and white images
 
 
 @pytest.mark.parametrize("document", [README, *DOCUMENTS], ids=lambda path: path.stem)

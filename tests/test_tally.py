@@ -86,7 +86,7 @@ def combinations():
         yield pytest.param(*names, id="-".join(names), marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize(("integrator", "adjoint", "estimator"), combinations())
+@pytest.mark.parametrize(("integrator", "adjoint", "estimator"), list(combinations()))
 def test_derivative_is_the_number_of_evaluations_on_the_way_back(integrator, adjoint, estimator):
     function = differentiated(integrator, adjoint, estimator)
     (_, forward), (gradient, counted), calls = run(function, parameters(), tally(), 1.0)

@@ -55,7 +55,8 @@ def by_hand(field, numbers, t, x):
         [[numbers.pop(0) for _ in range(columns)] for _ in range(rows)]
     )
     h = np.asarray(x)
-    for number, layer in enumerate(field.layers):
+    layers = jax.tree.map(np.asarray, field.layers)
+    for number, layer in enumerate(layers):
         n_in, n_out = layer.weight.shape
         shared = np.concatenate([layer.time[None], layer.weight])  # time is the first input
         inputs = np.concatenate([[t], h])
@@ -68,7 +69,7 @@ def by_hand(field, numbers, t, x):
             for i in range(n_in):
                 for r in range(RANK):
                     pre[o] += h[i] * u[r, i] * v[r, o]
-        h = pre if number == len(field.layers) - 1 else NUMPY[field.activation](pre)
+        h = pre if number == len(layers) - 1 else NUMPY[field.activation](pre)
     assert numbers == []
     return h
 

@@ -29,8 +29,8 @@ class Where:
     """Directory of the run. By default one in runs/, named after experiment, method and seed."""
     resume: bool = False
     """Go on with the run in --out from its last checkpoint, to the same bits as without the break. Its
-    options are those of the run; --steps and --max-seconds may be given anew (a decaying learning rate then
-    follows the new number of steps)."""
+    options are those of the run; --steps (--epochs, --patience) and --max-seconds may be given anew (a
+    decaying learning rate then follows the new number of steps)."""
     overwrite: bool = False
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
@@ -113,11 +113,12 @@ def same_experiment(config: Mapping[str, Any], where: str, experiment: str) -> A
 def check_resumed(stored: Any, given: Any) -> None:
     """Raise unless the given options differ from the stored ones in length of training only."""
     before, after = _flat(dataclasses.asdict(stored)), _flat(dataclasses.asdict(given))
+    lengths = [f"--{n.replace('_', '-')}" for n in _MAY_CHANGE if n in before]
     changed = [n for n in before if before[n] != after[n] and n not in _MAY_CHANGE]
     if changed:
         told = ", ".join(f"--{n.replace('_', '-')} {before[n]} -> {after[n]}" for n in changed)
         raise UserError(
-            f"A resumed run keeps its configuration, only --steps and --max-seconds may change; got {told}. "
+            f"A resumed run keeps its configuration, only {' and '.join(lengths)} may change; got {told}. "
             "Leave these options away, or begin a new run with another --out."
         )
 

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +40,8 @@ class Evaluate:
     nll_images: int = 0
     """Of an autoencoder: how many test images, chosen at random, to estimate the likelihood of by importance
     sampling. This takes long; the ELBO is always of all test images."""
+    data: Path | None = None
+    """Of an autoencoder: folder of the images, if not where they were in training."""
     seed: int = 0
     """Decides the draws; independent of those of training."""
     refine: int | None = None
@@ -54,7 +55,9 @@ def run(prog: str, words: list[str]) -> int:
     if given.samples is not None and given.samples < 1:
         raise UserError(f"--samples must be at least 1, got {given.samples}.")
     check_refine(given.refine)
-    result = evaluate_run(given.run, given.samples, given.seed, given.refine, given.nll_images)
+    result = evaluate_run(
+        given.run, given.samples, given.seed, given.refine, given.nll_images, given.data
+    )
     if result.get("experiment") == "vae":
         print_autoencoder(result)
     else:
@@ -72,31 +75,42 @@ def check_refine(refine: int | None) -> None:
 
 
 def evaluate_run(
-    path: Path, samples: int | None, seed: int, refine: int | None = None, nll_images: int = 0
+    path: Path,
+    samples: int | None,
+    seed: int,
+    refine: int | None = None,
+    nll_images: int = 0,
+    data: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate a run, write what was found and its picture into it, and return it as it is in JSON."""
-    from pathgrad._train.rundir import provenance
-
     from .loading import load_run
 
-    trained = load_run(path)
+    trained = load_run(path, data)
     # Before the long work, not after it.
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written to, and evaluation leaves its results there.")
-    if trained.experiment == "vae":
-        check_arguments(samples, nll_images)
-        result, arrays = evaluate_autoencoder(
-            trained,
-            samples=samples,
-            nll_images=nll_images,
-            seed=seed,
-            refine=refine or 1,
-            tell=_lines,
-        )
-        draws = {}
-    else:
+    if trained.experiment != "vae":
         result, arrays, draws = _evaluate_flow(trained, samples or 65536, seed, refine)
-    result |= {"seed": seed, "run": str(path), "provenance": provenance()}
+        return _write(trained, result | {"seed": seed}, arrays, draws)
+    check_arguments(samples, nll_images)
+    found = {}
+    for result, arrays in evaluate_autoencoder(
+        trained, samples=samples, nll_images=nll_images, seed=seed, refine=refine or 1
+    ):
+        found = _write(trained, result | {"seed": seed}, arrays, {})
+    return found
+
+
+def _write(
+    trained: "Trained",
+    result: dict[str, Any],
+    arrays: "dict[str, np.ndarray] | None",
+    draws: "dict[str, np.ndarray]",
+) -> dict[str, Any]:
+    """Write what was found and its picture into the run, and return it as it is in JSON."""
+    from pathgrad._train.rundir import provenance
+
+    result |= {"run": str(trained.run.path), "provenance": provenance()}
     if arrays is not None:
         _write_arrays(trained, arrays)
     # What is printed and returned is what a reader of the file finds: JSON without NaN.
@@ -203,21 +217,6 @@ def _draw_picture(
     # The picture wants a weight for each point.
     draws["log_weight"] = draws["log_weight"][: len(draws["x"])]
     _plots.plot_evaluation(rows, draws, log_prob, picture)
-
-
-def _lines(total: int) -> Any:
-    """Return what reports progress in plain lines, at most every ten seconds."""
-    began = last = time.monotonic()
-
-    def tell(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last > 10 and done < total:
-            last = now
-            left = (now - began) * (total - done) / done
-            print(f"{done} of {total} draws, {left:.0f} s left", file=sys.stderr, flush=True)
-
-    return tell
 
 
 def _counting(samples: int):

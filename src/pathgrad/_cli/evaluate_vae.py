@@ -2,6 +2,8 @@
 
 import math
 import sys
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pathgrad._errors import UserError
@@ -16,45 +18,94 @@ _SAMPLES = {"caltech": 2000}  # as published; 5000 elsewhere
 
 
 def evaluate_autoencoder(
-    trained: "Trained", *, samples: int | None, nll_images: int, seed: int, refine: int, tell: Any
-) -> "tuple[dict[str, Any], dict[str, np.ndarray]]":
-    """Return what is to be written into the run: numbers, and arrays for the picture."""
+    trained: "Trained", *, samples: int | None, nll_images: int, seed: int, refine: int
+) -> "Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]":
+    """Yield what is to be written into the run, numbers and arrays: the bound first, it is quick.
+
+    The likelihoods take long; Ctrl-C ends them, and what there is of them is kept.
+    """
     import jax.random as jr
     import numpy as np
 
     from pathgrad.experiments.problem import evaluation_key
     from pathgrad.experiments.vae import evaluation
 
-    model, dataset = best_model(trained), trained.problem.dataset
-    samples = _SAMPLES.get(dataset.name, 5000) if samples is None else samples
-    chosen = _chosen(len(dataset.test), nll_images, seed)
-    keys = jr.split(evaluation_key(trained.options.training.seed, seed), 5)
-    test = dataset.test
-    tell = tell(len(test) + len(chosen) * samples)
-    bound = evaluation.negative_elbos(model, test, key=keys[0], refine=refine, tell=tell)
-    result = _bound_numbers(bound, test.shape) | _place(trained)
-    finer = evaluation.negative_elbos(model, test[:100], key=keys[0], refine=2 * refine)
-    result["solver_shift"] = float(np.mean(finer.each - bound.each[:100]))
-    found = list(
-        evaluation.likelihoods(
-            model,
-            test[chosen],
-            key=keys[1],
-            samples=samples,
-            refine=refine,
-            tell=lambda done: tell(len(test) + done),
-        )
+    keys = jr.split(evaluation_key(trained.options.training.seed, seed), 4)
+    model, test = best_model(trained), trained.problem.dataset.test
+    bound = evaluation.negative_elbos(
+        model, test, key=keys[0], refine=refine, tell=progress("ELBO, images", len(test))
     )
-    result |= _likelihood_numbers(found, samples, test.shape)
-    result["warnings"] = _warnings(result)
+    few = test[_chosen(len(test), 100, seed)]
+    shift = _solver_shift(model, few, keys[1], refine)
     shown = test[_chosen(len(test), 10, seed + 1)]
     arrays = {
         "originals": shown,
         "reconstructions": np.asarray(evaluation.reconstructions(model, shown, keys[2])),
         "samples": np.asarray(evaluation.prior_draws(model, keys[3], _SHOWN)[1]),
-        "levels": np.asarray(dataset.levels),
+        "levels": np.asarray(trained.problem.dataset.levels),
+        "negative_elbo": bound.each,
     }
-    return result, arrays
+    draws = _SAMPLES.get(trained.problem.dataset.name, 5000) if samples is None else samples
+    chosen = _chosen(len(test), nll_images, seed)
+    result = _place(trained) | _bound_numbers(bound, test.shape) | shift
+    found: list[Any] = []
+
+    def told() -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        whole = result | _likelihood_numbers(found, draws, test.shape)
+        whole["warnings"] = _warnings(whole)
+        likelihoods = {
+            "nll": -np.array([f.log_p for f in found]),
+            "nll_image": chosen[: len(found)],
+        }
+        return whole, arrays | likelihoods
+
+    yield told()
+    each = evaluation.likelihoods(
+        model,
+        test[chosen],
+        key=keys[1],
+        samples=draws,
+        refine=refine,
+        tell=progress("NLL, draws", len(chosen) * draws),
+    )
+    try:
+        found.extend(each)
+    except KeyboardInterrupt:
+        print(f"pathgrad: stopped after {len(found)} images", file=sys.stderr)
+    if nll_images:
+        yield told()
+
+
+def _solver_shift(model: Any, images: Any, key: Any, refine: int) -> dict[str, float]:
+    """Say how far the negative ELBOs move with twice the solver's accuracy."""
+    import numpy as np
+
+    from pathgrad.experiments.vae.evaluation import negative_elbos
+
+    coarse, fine = (
+        negative_elbos(model, images, key=key, refine=factor).each
+        for factor in (refine, 2 * refine)
+    )
+    moved = fine - coarse
+    return {
+        "solver_shift": float(np.mean(moved)),
+        "solver_shift_rms": float(np.sqrt(np.mean(moved**2))),
+    }
+
+
+def progress(what: str, total: int) -> Any:
+    """Return what reports progress in plain lines, at most every ten seconds."""
+    began = last = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > 10 and done < total:
+            last = now
+            left = (now - began) * (total - done) / done
+            print(f"{what}: {done} of {total}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def best_model(trained: "Trained") -> Any:
@@ -84,20 +135,22 @@ def _chosen(total: int, wanted: int, seed: int) -> Any:
     """Choose images at random: the test files are sorted by class."""
     import numpy as np
 
-    return np.sort(np.random.RandomState(seed).permutation(total)[:wanted])
+    return np.sort(np.random.RandomState(seed % 2**32).permutation(total)[:wanted])
 
 
 def _bound_numbers(bound: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     import numpy as np
 
-    images, pixels = shape[0], math.prod(shape[1:])
+    pixels = math.prod(shape[1:])
+    failed = int(np.sum(~np.isfinite(bound.each)))
     mean = float(bound.each.mean())
     return {
-        "images": images,
+        "images": shape[0],
+        "failed": failed,
         "pixels": pixels,
         "negative_elbo": mean,
         # Of the mean over these images; it says nothing about another training.
-        "negative_elbo_err": float(bound.each.std() / math.sqrt(images)),
+        "negative_elbo_err": float(bound.each.std() / math.sqrt(shape[0])),
         "negative_elbo_by_batch": bound.mean_of_batches(100),
         "reconstruction": float(bound.reconstruction.mean()),
         "kl": float(bound.kl.mean()),
@@ -125,10 +178,12 @@ def _likelihood_numbers(found: Any, samples: int, shape: tuple[int, ...]) -> dic
 
 def _warnings(result: dict[str, Any]) -> list[str]:
     found = []
-    if abs(result["solver_shift"]) > 0.1:
+    if result["failed"]:
+        found.append(f"The ODE solves of {result['failed']} images failed: there is no mean.")
+    if result["solver_shift_rms"] > 0.1:
         found.append(
-            f"Twice the solver's accuracy moves the negative ELBO by {result['solver_shift']:+.2f} nats: "
-            "evaluate with --refine 2 or more."
+            f"Twice the solver's accuracy moves the negative ELBO of an image by "
+            f"{result['solver_shift_rms']:.2f} nats (RMS): evaluate with --refine 2 or more."
         )
     few = result["nll_effective_samples"]
     if few is not None and few < 10:
@@ -145,22 +200,32 @@ def print_autoencoder(result: dict[str, Any]) -> None:
     """Print what was found."""
     bits = result["dataset"] == "freyfaces"
 
-    def form(name: str, in_bits: str) -> str:
-        own = f"{result[name]:.3f} ± {result[name + '_err']:.3f} nats"
-        return f"{own}, {result[in_bits]:.4f} bits/dim" if bits else own
+    def number(name: str, how: str = ".3f") -> str:
+        return "-" if result[name] is None else format(result[name], how)
 
+    def form(name: str, in_bits: str) -> str:
+        own = f"{number(name)} ± {number(name + '_err')} nats"
+        return f"{own}, {number(in_bits, '.4f')} bits/dim" if bits else own
+
+    told = f"{result['nll_images']} images, {result['nll_samples']} draws each"
+    nll = (
+        f"{form('nll', 'nll_bits_per_dim')} ({told})"
+        if result["nll_images"]
+        else "not asked for: --nll-images N takes N test images"
+    )
     rows = [
         ("data", f"{result['images']} test images of {result['dataset']}"),
-        ("epoch", f"{result['epoch']:g} (best validation {result['best_validation']:.3f} nats)"),
+        ("epoch", f"{number('epoch', '.4g')} (best validation {number('best_validation')} nats)"),
         ("negative ELBO", form("negative_elbo", "bits_per_dim")),
-        ("  by batch", f"{result['negative_elbo_by_batch']:.3f} nats, as the authors average"),
-        ("  terms", f"reconstruction {result['reconstruction']:.3f}, KL {result['kl']:.3f}"),
-        ("NLL", "not asked for: --nll-images N takes N test images"),
-        ("solver", f"{result['evaluations']:.1f} evaluations; shift {result['solver_shift']:+.4f}"),
+        ("by batch", f"{number('negative_elbo_by_batch')} nats, as the authors average"),
+        ("terms", f"reconstruction {number('reconstruction')}, KL {number('kl')}"),
+        ("NLL", nll),
+        (
+            "solver",
+            f"{number('evaluations', '.1f')} evaluations; with twice the accuracy an ELBO moves by "
+            f"{number('solver_shift_rms', '.1e')} nats",
+        ),
     ]
-    if result["nll"] is not None:
-        told = f"{result['nll_images']} images, {result['nll_samples']} draws each"
-        rows[5] = ("NLL", f"{form('nll', 'nll_bits_per_dim')} ({told})")
     for name, value in rows:
         print(f"{name:>13}  {value}")
     for text in result["warnings"]:

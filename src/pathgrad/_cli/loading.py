@@ -1,7 +1,10 @@
 """Open a trained run."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import equinox as eqx
 
 from pathgrad._errors import UserError
 from pathgrad._train.rundir import RunDir
@@ -18,15 +21,22 @@ class Trained(NamedTuple):
     state: Any
 
 
-def load_run(path: Path) -> Trained:
-    """Rebuild the problem of a run and load its last checkpoint."""
+def load_run(path: Path, data: Path | None = None) -> Trained:
+    """Rebuild the problem of a run and load its last checkpoint.
+
+    `data` is where the images of an autoencoder are, if not where they were in training.
+    """
     run = RunDir.open(path)
     experiment, options = registry.read_options(run.config, str(run.path / "config.toml"))
+    if data is not None and experiment == "vae":
+        options = dataclasses.replace(options, data=str(data))
     if run.checkpoints.newest() is None:
         raise UserError(
             f"{path} has no checkpoint yet: its training was stopped before the first one. "
             "Go on with the training command and --resume."
         )
     problem = registry.build(experiment, options)
-    state = run.checkpoints.load_newest(problem.initial_state())
+    # Shapes are enough: the state of a large model with its optimiser is gigabytes.
+    like = eqx.filter_eval_shape(problem.initial_state)
+    state = run.checkpoints.load_newest(like)
     return Trained(run, experiment, options, problem, state)

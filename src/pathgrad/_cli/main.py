@@ -21,9 +21,11 @@ COMMANDS = {
     "train vae": Command("train_vae", "train a variational autoencoder on images, as in the paper"),
     "fit": Command("fit", "fit a flow to your own JAX log density"),
     "evaluate": Command(
-        "evaluate", "ESS, KL, log Z and k-hat of a run, with a verdict and a picture"
+        "evaluate", "ESS, KL, log Z, k-hat (of an autoencoder ELBO and NLL), with a picture"
     ),
-    "sample": Command("sample", "draw from a trained flow, with log-weights, into an .npz file"),
+    "sample": Command(
+        "sample", "draw from a trained flow, with log-weights, or images, into an .npz file"
+    ),
     "compare": Command("compare", "a table, and a picture, of several runs"),
     "plot": Command("plot", "one figure of one or several runs: training, fields, weights, ..."),
     "data list": Command("data", "the image data sets, and which of them are there"),

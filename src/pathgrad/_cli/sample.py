@@ -38,6 +38,8 @@ class Sample:
     refine: int | None = None
     """Times the solver steps of training to take. By default what the experiment recommends: 2 for lattice
     runs, else 1."""
+    data: Path | None = None
+    """Of an autoencoder: folder of its images, if not where they were in training."""
     overwrite: bool = False
     """Replace the file."""
 
@@ -78,7 +80,7 @@ def _draw(given: Sample) -> "dict[str, np.ndarray]":
 
     from .loading import load_run
 
-    trained = load_run(given.run)
+    trained = load_run(given.run, given.data)
     if trained.experiment == "vae":
         return sample_autoencoder(trained, given.n, given.seed)
     key = evaluation_key(trained.options.training.seed, given.seed)

@@ -34,23 +34,32 @@ def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint."""
     stored = stored_options(words, "vae")
     given = parse(TrainVae, prog, words, TrainVae(stored or _defaults(words)))
+    options = given.vae
+    if options.data is not None:  # a run is evaluated from other places than it was trained from
+        options = dataclasses.replace(options, data=str(Path(options.data).expanduser().resolve()))
     if given.run.resume:
-        check_resumed(stored, given.vae)
+        check_resumed(stored, options)
+    else:
+        options = _resolved(options)
+    from .training import train
+
+    return train("vae", options, given.run)
+
+
+def _resolved(options: AutoencoderOptions) -> AutoencoderOptions:
+    """Name the data that is there, and say so where it is not what was asked for."""
     from pathgrad.experiments.vae.data.datasets import resolve
     from pathgrad.experiments.vae.data.sources import data_folder
 
-    from .training import train
-
-    options = given.vae
     found = resolve(options.dataset, data_folder(options.data))
-    if found != options.dataset:
-        print(
-            f"pathgrad: chardata.mat of {options.dataset} is not there; training on {found}, whose "
-            "likelihoods cannot be compared with published ones.",
-            file=sys.stderr,
-        )
-        options = dataclasses.replace(options, dataset=found)
-    return train("vae", options, given.run)
+    if found == options.dataset:
+        return options
+    print(
+        f"pathgrad: chardata.mat of {options.dataset} is not there; training on {found}, whose likelihoods "
+        "cannot be compared with published ones.",
+        file=sys.stderr,
+    )
+    return dataclasses.replace(options, dataset=found)  # pyright: ignore[reportArgumentType]
 
 
 def _defaults(words: list[str]) -> AutoencoderOptions:

@@ -95,7 +95,7 @@ def _train(
                 _watch_bound(latest, problem, alarmed)
                 run.append_metrics(latest)
                 tell(latest)
-                if stopped() or time.monotonic() - saved > between_checkpoints:
+                if not stopped() and time.monotonic() - saved > between_checkpoints:
                     _save(run, state, trainer)
                     saved = time.monotonic()
                 if stopped():
@@ -170,6 +170,10 @@ def _stop_signals() -> Iterator[Any]:
 
 def _summarise(run: RunDir, row: Any, wanted: int, state: Any, trainer: Any, wall: float) -> None:
     steps = int(state.step)
+    why = getattr(trainer, "why_stopped", None)
+    if row is None and why:
+        print(f"{run.path} has ended at step {steps}: {why}")
+        return
     if row is None and steps >= wanted:
         print(
             f"{run.path} has all its {steps} steps already; nothing to do. (--steps prolongs it.)"
@@ -178,6 +182,8 @@ def _summarise(run: RunDir, row: Any, wanted: int, state: Any, trainer: Any, wal
     if row is None:
         print(f"{run.path} has used up its --max-seconds at step {steps}; give it more to go on.")
         return
+    if why:
+        print(f"Stopped: {why}")
     rate = trainer.seconds / steps * 1e3
     print(
         f"{steps} steps in {trainer.seconds:.1f} s ({rate:.2f} ms a step; compiling took "

@@ -8,11 +8,21 @@ from typing import Any
 
 _PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
 
+_SHOWN = {
+    "epoch": "{:.2f}",
+    "loss": "{:.4f}",
+    "ess": "{:.1%}",
+    "validation": "{:.3f}",
+    "best_validation": "{:.3f}",
+    "waiting": "{}",
+    "gradient_norm": "{:.3g}",
+}
+
 
 def _numbers(row: dict[str, Any]) -> str:
     shown = []
-    for name, form in (("loss", "{:.4f}"), ("ess", "{:.1%}"), ("gradient_norm", "{:.3g}")):
-        if name in row:
+    for name, form in _SHOWN.items():
+        if row.get(name) is not None:
             shown.append(f"{name.replace('_', ' ')} {form.format(row[name])}")
     if row.get("skipped"):
         shown.append(f"skipped {row['skipped']}")

@@ -98,6 +98,8 @@ class Autoencoder(eqx.Module):
             adjoint: How gradients go back through them.
             end_time: Each field is followed from time zero to this.
         """
+        if any(side < 4 or side % 4 for side in shape):
+            raise ValueError(f"Both sides of the images must be multiples of four, got {shape}.")
         encoder_key, decoder_key, field_key = jr.split(key, 3)
         sizes = layer_sizes(latent, width, depth)
         self.encoder = Encoder(

@@ -61,6 +61,8 @@ def make_model(
 ) -> Autoencoder:
     """Return the untrained model for images of this shape."""
     flow = options.flow
+    if not 0 < abs(flow.end_time) < math.inf:
+        raise ValueError(f"--end-time must be a number other than zero, got {flow.end_time}.")
     if flow.cnfs < 0 or options.channels < 1:
         raise ValueError(
             f"--cnfs must be at least 0 and --channels at least 1, got {flow.cnfs} and {options.channels}."

@@ -1,5 +1,6 @@
 """Epochs: shuffled batches, validation, and when to stop."""
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,6 @@ import optax
 from jaxtyping import Array, Float, Int
 
 import pathgrad as pg
-from pathgrad._errors import UserError
 
 from .data.datasets import Dataset
 from .elbo import terms
@@ -52,12 +52,17 @@ class AutoencoderState(eqx.Module):
 def initial_state(model: Autoencoder, optimizer: optax.GradientTransformation) -> AutoencoderState:
     """Return the state before the first step."""
     return AutoencoderState(
-        begin(model, optimizer),
-        jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, model),
+        begin(_copied(model), optimizer),
+        model,
         jnp.asarray(jnp.inf, jnp.float32),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
     )
+
+
+def _copied(model: Autoencoder) -> Autoencoder:
+    """Copy the arrays: those of the model at work are overwritten by the next step."""
+    return jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, model)
 
 
 class AutoencoderTrainer:
@@ -66,6 +71,7 @@ class AutoencoderTrainer:
     Attributes:
         seconds: Training time so far, without compiling and validation.
         compile_seconds: Time spent compiling.
+        why_stopped: Why `blocks` came to its end, where that was not for lack of time.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class AutoencoderTrainer:
         self._compiled: dict[Any, Any] = {}
         self.seconds = seconds
         self.compile_seconds = 0.0
+        self.why_stopped: str | None = None
+        self._last_validation = math.nan
 
     def blocks(
         self, state: AutoencoderState, steps: int, max_seconds: float | None = None
@@ -93,6 +101,9 @@ class AutoencoderTrainer:
             if max_seconds is not None and self.seconds >= max_seconds:
                 return
             if int(state.waiting) > self._options.patience:
+                self.why_stopped = (
+                    f"no better validation for {state.waiting} epochs (--patience prolongs it)."
+                )
                 return
             epoch, first = divmod(done, self._steps_an_epoch)
             last = min(first + self._options.block, self._steps_an_epoch, first + steps - done)
@@ -106,6 +117,7 @@ class AutoencoderTrainer:
                 row["waiting"] = int(state.waiting)
             yield state, row
             self._stop_if_diverged(state, numbers)
+        self.why_stopped = "all its epochs are done (--epochs prolongs it)."
 
     def _run(
         self, moving: Moving, epoch: int, positions: range
@@ -180,15 +192,13 @@ class AutoencoderTrainer:
         value = validate(state.moving.model, self._dataset.validation, self._options.batch, key)
         self._last_validation = value
         if not np.isfinite(value):
-            raise UserError(
-                f"The validation after epoch {epochs} is {value}: training has diverged. The run is saved up "
-                "to its last checkpoint; a lower --learning-rate may help."
+            raise pg.TrainingDiverged(
+                f"Training stopped: the validation after epoch {epochs} is {value}. A lower --learning-rate "
+                "in a new run may help. The parameters are the last ones.",
+                state,  # pyright: ignore[reportArgumentType]
             )
         if value < float(state.best_validation):
-            copied = jax.tree.map(
-                lambda x: jnp.copy(x) if eqx.is_array(x) else x, state.moving.model
-            )
-            best, waiting = (copied, value, epochs), 0
+            best, waiting = (_copied(state.moving.model), value, epochs), 0
         else:
             best = (state.best, state.best_validation, state.best_epoch)
             waiting = int(state.waiting) + (epochs >= self._options.warmup_epochs)
@@ -204,7 +214,8 @@ class AutoencoderTrainer:
         if int(state.moving.skipped_in_row) < _MAX_SKIPPED:
             return
         cause = (
-            "the loss or its gradient was not finite (a lower --learning-rate may help)"
+            "the loss or its gradient was not finite (a lower --learning-rate may help; with --adjoint "
+            "backsolve, the way back may have failed)"
             if numbers[-1].solved
             else "an ODE solve failed (the field may have grown stiff: lower the learning rate, or use "
             "--solver rk4)"

@@ -43,9 +43,6 @@ class Dataset:
 def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
     """Return a data set from the files in a folder.
 
-    Where the file of the literature for `omniglot` is missing and the rebuilt one is there, the result is
-    that one, and is named `omniglot-rebuilt`.
-
     Args:
         name: One of `DATASETS`.
         folder: Where the files are.
@@ -59,7 +56,6 @@ def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
         raise UserError(f"There is no data set {name!r}. Choose from: {', '.join(SOURCES)}.")
     if not 0 <= split_seed < 2**32:
         raise UserError(f"The seed of the split must be from 0 to 2^32 - 1, got {split_seed}.")
-    name = resolve(name, folder)
     source = SOURCES[name]
     if name == "mnist":
         parts = _mnist(source, folder)
@@ -75,7 +71,10 @@ def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
 
 
 def resolve(name: str, folder: Path) -> str:
-    """Return the name of what `load` would return: the rebuilt OMNIGLOT where that is all there is."""
+    """Return the name of what to begin a training with: the rebuilt OMNIGLOT where that is all there is.
+
+    Not for what has begun: a model of the one must not be judged by the other.
+    """
     only_rebuilt = not _there("omniglot", folder) and _there("omniglot-rebuilt", folder)
     return "omniglot-rebuilt" if name == "omniglot" and only_rebuilt else name
 

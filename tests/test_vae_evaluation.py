@@ -1,0 +1,125 @@
+"""ELBO and likelihood of images, against quadrature over the latent space."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import pathgrad as pg
+from pathgrad.experiments.vae import evaluation
+from pathgrad.experiments.vae.likelihood import log_likelihood
+from pathgrad.experiments.vae.model import Autoencoder
+
+pytestmark = pytest.mark.xdist_group("vae-evaluation")
+
+SHAPE = (8, 4)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A tiny model with one latent number, whose parts all matter."""
+    model = Autoencoder(
+        jr.key(3),
+        SHAPE,
+        levels=2,
+        channels=1,
+        latent=1,
+        cnfs=2,
+        width=5,
+        rank=2,
+        end_time=0.7,
+        divergence=pg.Hutchinson(1, "gaussian"),
+        integrator=pg.FixedStep(12),
+    )
+    moving, fixed = eqx.partition(model, eqx.is_inexact_array)
+    return eqx.combine(jax.tree.map(lambda x: 2.0 * x, moving), fixed)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.RandomState(0).binomial(1, 0.3, (7, *SHAPE)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def exact(model, images):
+    """The log-likelihoods, by quadrature."""
+    z = np.linspace(-9, 9, 4001)
+    logits = np.asarray(model.decoder(jnp.asarray(z)[:, None]))
+    prior = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    found = []
+    for image in images:
+        repeated = jnp.broadcast_to(jnp.asarray(image), logits.shape)
+        p = np.exp(np.asarray(log_likelihood(jnp.asarray(logits), repeated)))
+        found.append(np.log(np.trapezoid(p * prior, z)))
+    return np.array(found)
+
+
+def test_importance_sampling_finds_the_likelihood(model, images, exact):
+    found = list(evaluation.likelihoods(model, images[:3], key=jr.key(1), samples=4001))
+    for one, truth in zip(found, exact, strict=False):
+        # The relative error of a mean weight is the root of one over the effective number.
+        assert 50 < one.effective < 4001
+        assert abs(one.log_p - truth) < 5 / np.sqrt(one.effective)
+
+
+def test_chunks_do_not_change_the_count_and_are_told(model, images, monkeypatch):
+    monkeypatch.setattr(evaluation, "_BYTES", 4 * 32 * 64 * 100)  # a hundred draws at a time
+    told = []
+    list(evaluation.likelihoods(model, images[:2], key=jr.key(1), samples=250, tell=told.append))
+    assert told == [100, 200, 250, 350, 450, 500]
+
+
+def test_elbo_is_below_the_likelihood_by_the_divergence(model, images, exact):
+    """Averaged over many keys, log p(x) - ELBO is KL(q | posterior): computed by quadrature as well."""
+    bounds = [
+        evaluation.negative_elbos(model, images, key=jr.key(i), batch=4).each for i in range(200)
+    ]
+    mean, err = np.mean(bounds, axis=0), np.std(bounds, axis=0) / np.sqrt(len(bounds))
+    z = jnp.linspace(-9, 9, 2001)[:, None]
+    for i, image in enumerate(images):
+        flow = evaluation._flow_of_one(model, jnp.asarray(image))
+        log_q = np.asarray(flow.log_prob(z))
+        repeated = jnp.broadcast_to(jnp.asarray(image), (2001, *SHAPE))
+        log_joint = np.asarray(log_likelihood(model.decoder(z), repeated)) + np.asarray(
+            jax.vmap(model.prior.log_prob)(z)
+        )
+        divergence = np.trapezoid(
+            np.exp(log_q) * (log_q - log_joint + exact[i]), np.asarray(z[:, 0])
+        )
+        assert abs(mean[i] + exact[i] - divergence) < 5 * err[i] + 1e-6
+        assert divergence > 0.01
+
+
+def test_bound_has_no_divergence_noise(model, images):
+    """The training divergence is Hutchinson's; evaluation must not be."""
+    assert model.posterior(jnp.asarray(images)).is_noisy
+    by_trace = eqx.tree_at(lambda m: m.divergence, model, pg.Exact())
+    a = evaluation.negative_elbos(model, images, key=jr.key(5), batch=7)
+    b = evaluation.negative_elbos(by_trace, images, key=jr.key(5), batch=7)
+    np.testing.assert_allclose(a.each, b.each, atol=1e-6)
+
+
+def test_means_over_images_and_over_batches():
+    each = np.array([1.0, 2.0, 3.0, 4.0, 100.0])
+    bound = evaluation.Bound(each, np.zeros(5), np.zeros(3))
+    assert bound.each.mean() == pytest.approx(22.0)
+    assert bound.mean_of_batches(2) == pytest.approx((1.5 + 3.5 + 100.0) / 3)
+
+
+def test_draws_of_the_prior(model):
+    z, mean, x = evaluation.prior_draws(model, jr.key(0), 600)
+    assert z.shape == (600, 1)
+    assert x.dtype == jnp.uint8
+    np.testing.assert_allclose(mean, jax.nn.sigmoid(model.decoder(z)), rtol=1e-10)
+    error = np.asarray(x, float).mean(0) - np.asarray(mean).mean(0)
+    assert np.abs(error).max() < 5 * 0.5 / np.sqrt(600)
+
+
+def test_categorical_draws_are_levels():
+    grey = Autoencoder(jr.key(0), SHAPE, levels=5, channels=1, latent=2, cnfs=0)
+    _, mean, x = evaluation.prior_draws(grey, jr.key(0), 400)
+    assert set(np.unique(x)) <= set(range(5))
+    error = np.asarray(x, float).mean() / 4 - float(np.mean(mean))
+    assert abs(error) < 5 * 0.5 / np.sqrt(400 * 32)

@@ -1,0 +1,397 @@
+"""Gradients of the evidence lower bound, parameter group by parameter group, against independent ways."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy.linalg import expm
+from scipy.stats import multivariate_normal
+
+import pathgrad as pg
+from pathgrad._draw import Draw
+from pathgrad._tree import freeze, inner_products, over_draws
+from pathgrad.experiments.vae import field as field_module
+from pathgrad.experiments.vae.elbo import negative_elbo, terms
+from pathgrad.experiments.vae.layers import GatedConvolution
+from pathgrad.experiments.vae.likelihood import log_likelihood
+from pathgrad.experiments.vae.model import Autoencoder
+
+from .helpers import ESTIMATORS, RTOL, TOLERANCE, ravel
+
+# Compiled functions are shared: one process runs them all.
+pytestmark = pytest.mark.xdist_group("vae_gradients")
+
+N = 3
+LATENT = 3
+BETA = 0.7
+END_TIME = 0.7
+KEY = jr.key(17)
+# Enough for the inverse solve to agree with the forward one to nine digits.
+FINE = pg.FixedStep(24)
+GROWTH = 2.0
+SHAPES = {2: (8, 4), 5: (4, 8)}
+SOLVES = {
+    "rk4": (FINE, pg.Discrete()),
+    "dopri5": (pg.Adaptive(RTOL, RTOL, "dopri5"), pg.Backsolve()),
+}
+
+
+@functools.cache
+def grown(levels, deep, depth, activation):
+    """A small model, its weights scaled up until the flow is far from the identity."""
+    shape = SHAPES[levels]
+
+    @eqx.filter_jit
+    def make(key):
+        model = Autoencoder(
+            key,
+            shape,
+            levels=levels,
+            channels=1,
+            latent=LATENT,
+            cnfs=2,
+            width=5,
+            depth=depth,
+            rank=2,
+            activation=activation,
+            end_time=END_TIME,
+        )
+        if not deep:
+            down = GatedConvolution(key, 1, 8, shape)
+            up = GatedConvolution(key, LATENT, 1, shape, transposed=True)
+            trunks = ((down,), (up,))
+            model = eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, trunks)
+        parts = lambda m: (m.fields, m.encoder.updates, m.encoder.mean, m.encoder.variance)  # noqa: E731
+        return eqx.tree_at(parts, model, jax.tree.map(lambda a: GROWTH * a, parts(model)))
+
+    return make(jr.key(4))
+
+
+def autoencoder(
+    levels=2,
+    *,
+    divergence=pg.ClosedForm(),
+    integrator=FINE,
+    adjoint=pg.Discrete(),
+    deep=False,
+    depth=1,
+    activation="softplus",
+):
+    """Return a small model.
+
+    Convolutions take long to compile, and have tests of their own: but for `deep` ones, encoder and decoder
+    have one layer each instead of six, with a kernel as large as the image.
+    """
+    model = grown(levels, deep, depth, activation)
+    solve = (divergence, integrator, adjoint)
+    return eqx.tree_at(
+        lambda m: (m.divergence, m.integrator, m.adjoint),
+        model,
+        solve,
+        is_leaf=lambda n: isinstance(
+            n, pg.AbstractDivergence | pg.AbstractIntegrator | pg.AbstractAdjoint
+        ),
+    )
+
+
+def images_of(levels):
+    shape = SHAPES[levels]
+    return jr.randint(jr.key(levels), (N, *shape), 0, levels).astype(jnp.uint8)
+
+
+def groups(tree):
+    """Return the parameter groups of a model, or of a gradient of its shape, as vectors."""
+    encoder, decoder = tree.encoder, tree.decoder
+    named = {
+        "encoder trunk": encoder.trunk,
+        "mean head": encoder.mean,
+        "variance head": encoder.variance,
+        "update head 0": encoder.updates[0],
+        "update head 1": encoder.updates[1],
+        "field 0": tree.fields[0],
+        "field 1": tree.fields[1],
+        "decoder trunk": decoder.trunk,
+        "decoder output": (decoder.head, decoder.last),
+    }
+    return {name: ravel(part) for name, part in named.items()}
+
+
+def is_decoder(name):
+    return name.startswith("decoder")
+
+
+def assert_close(found, expected, tolerance, scale=None):
+    """Compare gradients group by group, relative to the length of each group of `scale`."""
+    for name, vector in expected.items():
+        length = np.linalg.norm((scale or expected)[name])
+        error = np.linalg.norm(found[name] - vector) / length
+        assert error < tolerance, f"{name}: {error}"
+
+
+@functools.cache
+def differentiated(estimator):
+    """Return a compiled function of model, images and beta: loss and groups of its gradient."""
+
+    @eqx.filter_jit
+    def run(model, images, beta):
+        def loss(model):
+            found = terms(model, images, key=KEY, estimator=ESTIMATORS[estimator])
+            return negative_elbo(found, beta)
+
+        value, gradient = eqx.filter_value_and_grad(loss)(model)
+        return value, groups(gradient)
+
+    return run
+
+
+@functools.cache
+def model_of(case):
+    integrator, adjoint = SOLVES["dopri5" if case == "adaptive" else "rk4"]
+    levels = 5 if case == "grey" else 2
+    model = autoencoder(
+        levels,
+        integrator=integrator,
+        adjoint=adjoint,
+        deep=case == "deep",
+        depth=2 if case == "deep" else 1,
+    )
+    return model, images_of(levels)
+
+
+@functools.cache
+def loss_and_gradient(case, estimator, beta=BETA):
+    return jax.tree.map(np.asarray, differentiated(estimator)(*model_of(case), jnp.asarray(beta)))
+
+
+@functools.cache
+def score_gradient(case):
+    """Return d/dθ of the mean of ln q(z | x) where z stays what it is, by solving backwards."""
+    # What the adaptive solves should find, too.
+    model, images = model_of("plain" if case == "adaptive" else case)
+
+    @eqx.filter_jit
+    def run(model):
+        z = freeze(model).posterior(images).sample(key=KEY, n=N)
+        gradient = eqx.filter_grad(lambda m: jnp.mean(m.posterior(images).log_prob(z)))(model)
+        return groups(gradient)
+
+    return jax.tree.map(np.asarray, run(model))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "plain",
+        "grey",
+        pytest.param("adaptive", marks=pytest.mark.slow),
+        pytest.param("deep", marks=pytest.mark.slow),
+    ],
+)
+def test_path_gradient_is_the_total_one_without_the_score(case):
+    loss, path = loss_and_gradient(case, "path")
+    total_loss, total = loss_and_gradient(case, "total")
+    score = score_gradient(case)
+    tolerance = TOLERANCE["two solves" if case == "adaptive" else "solve"]
+    np.testing.assert_allclose(loss, total_loss, rtol=tolerance)
+    for name, vector in total.items():
+        if is_decoder(name):
+            assert not np.any(score[name])
+        else:  # there is something to tell them apart by
+            assert np.linalg.norm(score[name]) > 0.02 * np.linalg.norm(vector), name
+    expected = {name: vector - BETA * score[name] for name, vector in total.items()}
+    assert_close(path, expected, tolerance, scale=total)
+
+
+def test_the_flow_is_far_from_the_identity():
+    @eqx.filter_jit
+    def run(model, images):
+        flow = model.posterior(images)
+        base = pg.Flow(flow.base)
+        begin, end = (f.sample_and_log_prob(key=KEY, n=N) for f in (base, flow))
+        return begin, end
+
+    (begin, log_q0), (end, log_q) = run(*model_of("plain"))
+    assert float(jnp.linalg.norm(end - begin, axis=1).min()) > 0.5
+    assert float(jnp.abs(log_q - log_q0).max()) > 0.3
+
+
+@pytest.mark.parametrize("case", ["plain", pytest.param("grey", marks=pytest.mark.slow)])
+def test_two_copies_give_the_path_gradient(case):
+    loss, path = loss_and_gradient(case, "path")
+    two_loss, two = loss_and_gradient(case, "two-copy")
+    np.testing.assert_allclose(two_loss, loss, rtol=TOLERANCE["solve"])
+    assert_close(two, path, TOLERANCE["solve"])
+
+
+def test_the_weight_of_the_divergence_is_that_of_its_path_term():
+    """The gradient is affine in beta, and beta does nothing to the decoder."""
+    at = {beta: loss_and_gradient("plain", "path", beta)[1] for beta in (0.0, BETA, 1.9)}
+    for name, none in at[0.0].items():
+        slope = (at[1.9][name] - none) / 1.9
+        error = np.linalg.norm(at[BETA][name] - none - BETA * slope)
+        assert error < 1e-10 * np.linalg.norm(none), name
+        assert np.any(slope) != is_decoder(name), name
+
+
+@pytest.mark.parametrize(
+    ("case", "estimator"),
+    [("plain", "path"), pytest.param("grey", "total", marks=pytest.mark.slow)],
+)
+def test_bound_is_the_reverse_divergence_from_the_joint(case, estimator):
+    """The library's own objective, image by image through `PerDraw`, knows nothing of `terms`."""
+
+    @eqx.filter_jit
+    def run(model, images):
+        def loss(model):
+            flow, target = model.posterior(images), model.joint(images)
+            return pg.reverse_kl(flow, target, key=KEY, n=N, estimator=ESTIMATORS[estimator])
+
+        value, gradient = eqx.filter_value_and_grad(loss)(model)
+        return value, groups(gradient)
+
+    value, expected = run(*model_of(case))
+    found_value, found = loss_and_gradient(case, estimator, 1.0)
+    np.testing.assert_allclose(found_value, value, rtol=1e-11)
+    assert_close(found, expected, 1e-9)
+
+
+def test_path_gradient_vanishes_where_the_target_is_the_posterior():
+    """Draw by draw, in every group, and unlike the total one."""
+
+    @eqx.filter_jit
+    def run(model, images):
+        frozen = freeze(model).posterior(images)
+        arrays, static = eqx.partition(model, eqx.is_inexact_array)
+
+        def each(arrays):
+            flow = eqx.combine(arrays, static).posterior(images)
+            path, total = (ESTIMATORS[e].draw(flow, key=KEY, n=N) for e in ("path", "total"))
+            # Both draw the same points, with the same derivatives.
+            log_p = frozen.log_prob(path.x)
+            return path.log_q - log_p, total.log_q - log_p
+
+        values, pull = jax.vjp(each, arrays)
+        one_each, none = jnp.eye(N), jnp.zeros((N, N))
+        gradients = [
+            jax.vmap(lambda a, b: groups(pull((a, b))[0]))(*cotangents)
+            for cotangents in ((one_each, none), (none, one_each))
+        ]
+        return values, gradients
+
+    values, (path, total) = run(*model_of("plain"))
+    np.testing.assert_allclose(values, np.zeros((2, N)), atol=TOLERANCE["solve"])
+    for name in path:
+        if is_decoder(name):
+            continue
+        lengths = np.linalg.norm(total[name], axis=1)
+        assert lengths.min() > 1e-2, name
+        assert np.linalg.norm(path[name], axis=1).max() < TOLERANCE["solve"] * lengths.max(), name
+
+
+def pushed_forward(model, images):
+    """Return mean and covariance of each posterior with affine fields, by matrix exponentials."""
+    mean, log_scale, numbers = jax.tree.map(np.asarray, model.encoder(images))
+    fields = jax.tree.map(np.asarray, model.fields)
+    found = []
+    for n in range(N):
+        mu, cov = mean[n], np.diag(np.exp(2 * log_scale[n]))
+        for layers, own in zip(fields, numbers, strict=True):
+            rest, rank = own[n], model.rank
+            # The field as M h + s t + b of what comes in, one layer after the other.
+            matrix, slope, shift = np.eye(LATENT), np.zeros(LATENT), np.zeros(LATENT)
+            for layer in layers:
+                n_in, n_out = layer.weight.shape
+                u, v, bias, rest = np.split(rest, np.cumsum([rank * n_in, rank * n_out, n_out]))
+                whole = layer.weight.T + v.reshape(rank, n_out).T @ u.reshape(rank, n_in)
+                matrix, slope, shift = whole @ matrix, whole @ slope, whole @ shift
+                slope, shift = slope + layer.time, shift + layer.bias + bias
+            block = np.zeros((LATENT + 2, LATENT + 2))  # of (z, t, 1)
+            block[:LATENT] = np.column_stack([matrix, slope, shift])
+            block[LATENT, -1] = 1
+            flow = expm(END_TIME * block)
+            mu = flow[:LATENT, :LATENT] @ mu + flow[:LATENT, -1]
+            cov = flow[:LATENT, :LATENT] @ cov @ flow[:LATENT, :LATENT].T
+        found.append((mu, cov))
+    return found
+
+
+@pytest.mark.parametrize("divergence", [pg.ClosedForm(), pg.Hutchinson(2, "gaussian")])
+def test_affine_fields_make_normals(divergence, monkeypatch):
+    """Their score is known, and free of noise whatever the divergence."""
+    monkeypatch.setitem(field_module.ACTIVATIONS, "none", lambda a: a)
+    model = autoencoder(2, activation="none", divergence=divergence, integrator=pg.FixedStep(200))
+    images = images_of(2)
+    draw = eqx.filter_jit(lambda m: m.posterior(images).sample_with_score(key=KEY, n=N))(model)
+    for n, (mu, cov) in enumerate(pushed_forward(model, images)):
+        expected = -np.linalg.solve(cov, draw.x[n] - mu)
+        np.testing.assert_allclose(draw.score[n], expected, rtol=1e-7, atol=1e-7)
+        log_q = multivariate_normal(mu, cov).logpdf(draw.x[n])
+        if divergence.is_noisy:
+            assert abs(draw.log_q[n] - log_q) > 1e-3
+        else:
+            assert float(draw.log_q[n]) == pytest.approx(log_q, abs=1e-7)
+        off_diagonal = cov - np.diag(np.diag(cov))
+        assert np.abs(off_diagonal).max() > 0.05
+
+
+def path_loss(model, images, noise_key):
+    """The path estimator's loss with noise of the divergence from a key of its own."""
+    flow = model.posterior(images)
+    keys = jr.split(KEY, N)
+    x, _ = over_draws(lambda b, k: b.draw(jr.fold_in(k, 0)), flow.base, keys)
+    log_q, score = over_draws(
+        lambda b, x: jax.value_and_grad(b.log_prob)(x), freeze(flow.base), freeze(x)
+    )
+    draw = Draw(x, log_q, score)
+    for i, transform in enumerate(flow.transforms):
+        noise_keys = jax.vmap(lambda k, i=i: jr.fold_in(k, i + 1))(jr.split(noise_key, N))
+        draw = transform.push(draw, noise_keys)
+    along_path = inner_products(freeze(draw.score), draw.x - freeze(draw.x))
+    log_p = jax.vmap(model.prior.log_prob)(draw.x)
+    kl = draw.log_q + along_path - log_p
+    return jnp.mean(-log_likelihood(model.decoder(draw.x), images) + BETA * kl)
+
+
+@pytest.mark.parametrize(
+    "divergence",
+    [
+        pytest.param(pg.Hutchinson(1, "gaussian"), id="gaussian"),
+        pytest.param(pg.Hutchinson(3, "rademacher"), id="three-signs", marks=pytest.mark.slow),
+    ],
+)
+def test_mean_over_noise_is_the_exact_path_gradient(divergence):
+    """Coordinate by coordinate, within five standard errors of many draws of the noise alone."""
+    number, images = 1000, images_of(2)
+    model = autoencoder(2, divergence=divergence)
+    _, exact = loss_and_gradient("plain", "path")
+    keys = jr.split(jr.key(23), number).at[0].set(KEY)
+
+    @eqx.filter_jit
+    def run(model, keys):
+        def one(key):
+            return groups(eqx.filter_grad(lambda m: path_loss(m, images, key))(model))
+
+        return jax.vmap(one)(keys)
+
+    many = run(model, keys)
+    if divergence.probes == 1:
+        # With the noise of the estimator, the loss made by hand is the estimator's.
+        _, theirs = differentiated("path")(model, images, jnp.asarray(BETA))
+        assert_close({name: vectors[0] for name, vectors in many.items()}, theirs, 1e-10)
+    for name, vectors in many.items():
+        vectors, truth = np.asarray(vectors), np.asarray(exact[name])
+        spread = vectors.std(0)
+        error = np.abs(vectors.mean(0) - truth)
+        rounding = 1e-10 * np.linalg.norm(truth)
+        assert np.all(error < TOLERANCE["z"] * spread / number**0.5 + rounding), name
+        if is_decoder(name):
+            assert spread.max() < rounding, name
+        else:
+            # Noise there is, and its mean is known well enough to say something about the gradient.
+            length = np.linalg.norm(spread)
+            assert length > 1e-2 * np.linalg.norm(truth), name
+            assert length / number**0.5 < 0.1 * np.linalg.norm(truth), name
