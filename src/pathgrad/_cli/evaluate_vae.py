@@ -52,6 +52,8 @@ def evaluate_autoencoder(
 
     def told() -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         whole = result | _likelihood_numbers(found, draws, test.shape)
+        if found:  # the ELBO to compare the NLL with
+            whole["nll_images_negative_elbo"] = float(bound.each[chosen[: len(found)]].mean())
         whole["warnings"] = _warnings(whole)
         likelihoods = {
             "nll": -np.array([f.log_p for f in found]),
@@ -207,12 +209,12 @@ def print_autoencoder(result: dict[str, Any]) -> None:
         own = f"{number(name)} ± {number(name + '_err')} nats"
         return f"{own}, {number(in_bits, '.4f')} bits/dim" if bits else own
 
-    told = f"{result['nll_images']} images, {result['nll_samples']} draws each"
-    nll = (
-        f"{form('nll', 'nll_bits_per_dim')} ({told})"
-        if result["nll_images"]
-        else "not asked for: --nll-images N takes N test images"
-    )
+    nll = "not asked for: --nll-images N takes N test images"
+    if result["nll_images"]:
+        nll = (
+            f"{form('nll', 'nll_bits_per_dim')} ({result['nll_images']} images, {result['nll_samples']} "
+            f"draws each; the negative ELBO of the same is {number('nll_images_negative_elbo')})"
+        )
     rows = [
         ("data", f"{result['images']} test images of {result['dataset']}"),
         ("epoch", f"{number('epoch', '.4g')} (best validation {number('best_validation')} nats)"),

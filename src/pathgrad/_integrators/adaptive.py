@@ -81,6 +81,7 @@ class Adaptive(AbstractIntegrator):
 
     def _solve(self, motion, state, args, t0, t1, norm, saveat, max_steps):
         dtype = time_dtype(state)
+        start = jnp.asarray(t0, dtype)
         controller = diffrax.PIDController(
             self.rtol,
             self.atol,
@@ -92,7 +93,7 @@ class Adaptive(AbstractIntegrator):
         return diffrax.diffeqsolve(
             diffrax.ODETerm(motion),
             _SOLVERS[self.solver](),
-            t0=jnp.asarray(t0, dtype),
+            t0=start,
             t1=jnp.asarray(t1, dtype),
             # Diffrax's own guess is a constant whatever the interval. Fields of flows are smooth: for that
             # of an untrained autoencoder a hundredth took 4 steps at 1e-5, a tenth 3, a quarter 2. A guess
@@ -100,6 +101,8 @@ class Adaptive(AbstractIntegrator):
             dt0=jnp.asarray((t1 - t0) / 4, dtype),
             y0=state,
             args=args,
+            # Diffrax evaluates the first slope again after every rejection of the first step; so give it.
+            solver_state=(jnp.asarray(False), motion(start, state, args)),
             saveat=saveat,
             stepsize_controller=controller,
             # The gradient rules are ours (`_transport.py`): Diffrax only runs its loop.

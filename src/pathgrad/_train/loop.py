@@ -39,7 +39,7 @@ _CAUSES = {
 class TrainingDiverged(UserError):
     """Too many steps in a row were not finite. `state` is the last good one."""
 
-    def __init__(self, message: str, state: TrainState) -> None:
+    def __init__(self, message: str, state: Any) -> None:
         super().__init__(message)
         self.state = state
 

@@ -190,12 +190,15 @@ class AutoencoderTrainer:
         """Validate after this many epochs, and keep the model if it is the best so far."""
         key = jr.fold_in(self._validation_key, epochs)
         value = validate(state.moving.model, self._dataset.validation, self._options.batch, key)
+        value = float(
+            np.float32(value)
+        )  # as the best one is kept, so that the same again is no better
         self._last_validation = value
         if not np.isfinite(value):
             raise pg.TrainingDiverged(
                 f"Training stopped: the validation after epoch {epochs} is {value}. A lower --learning-rate "
                 "in a new run may help. The parameters are the last ones.",
-                state,  # pyright: ignore[reportArgumentType]
+                state,
             )
         if value < float(state.best_validation):
             best, waiting = (_copied(state.moving.model), value, epochs), 0
@@ -223,7 +226,7 @@ class AutoencoderTrainer:
         raise pg.TrainingDiverged(
             f"Training stopped: the last {int(state.moving.skipped_in_row)} steps were not finite. Likely "
             f"cause: {cause}. The parameters are those of the last good step.",
-            state,  # pyright: ignore[reportArgumentType]
+            state,
         )
 
 
