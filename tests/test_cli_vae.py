@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pathgrad._cli.main import main
-from pathgrad.experiments.vae import problem
+from pathgrad.experiments.vae import convolution, problem
 from pathgrad.experiments.vae.data.datasets import Dataset
 
 pytestmark = pytest.mark.xdist_group("vae-commands")
@@ -35,6 +35,8 @@ def made_images(monkeypatch):
         return Dataset(name, *parts, 256 if grey else 2, binarise_each_batch=False)
 
     monkeypatch.setattr(problem, "load", load)
+    # XLA's own convolutions are slow to run, but quick to compile. Ours have their own tests.
+    monkeypatch.setattr(convolution, "_rewrites", lambda: False)
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def commands(tmp_path, monkeypatch, capsys):
             problem,
             SimpleNamespace(flow=problem.flow, step=7),  # pyright: ignore[reportArgumentType]
         )
-        monkeypatch.setattr(loading, "load_run", lambda path: trained)
+        monkeypatch.setattr(loading, "load_run", lambda path, data: trained)
         assert main([words[0], str(run.path), *words[1:]]) == 0
         return capsys.readouterr().out
 

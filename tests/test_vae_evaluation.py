@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad.experiments.vae import evaluation
+from pathgrad.experiments.vae import convolution, evaluation
 from pathgrad.experiments.vae.likelihood import log_likelihood
 from pathgrad.experiments.vae.model import Autoencoder
 
 pytestmark = pytest.mark.xdist_group("vae-evaluation")
 
 SHAPE = (8, 4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    """XLA's own convolutions; ours have their own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "_rewrites", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="module")
