@@ -186,7 +186,7 @@ def score_gradient(case):
     "case",
     [
         "plain",
-        "grey",
+        pytest.param("grey", marks=pytest.mark.slow),
         pytest.param("adaptive", marks=pytest.mark.slow),
         pytest.param("deep", marks=pytest.mark.slow),
     ],

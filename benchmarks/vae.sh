@@ -1,0 +1,47 @@
+#!/bin/sh
+# Path against total gradient for autoencoders. Two runs at a time, each on a core of its own: both estimators meet
+# the same conditions. The images are where PATHGRAD_DATA says. A second call goes on where the first one stopped.
+set -eu
+cd "$(dirname "$0")/.."
+OUT=results/vae
+PATHGRAD=.venv/bin/pathgrad
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large pages for large arrays: some tenths of the time
+
+train() { # train CORE ESTIMATOR NAME SEED OPTIONS...
+    core=$1 estimator=$2 run=$OUT/$3-$2-s$4 seed=$4
+    shift 4
+    if [ -e "$run/config.toml" ]; then
+        taskset -c "$core" $PATHGRAD train vae --resume --out "$run" --epochs "$EPOCHS"
+    else
+        taskset -c "$core" $PATHGRAD train vae --estimator "$estimator" --seed "$seed" --out "$run" \
+            --epochs "$EPOCHS" "$@"
+    fi
+}
+pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
+    train 0 path "$@" &
+    one=$!
+    train 1 total "$@" &
+    other=$!
+    wait $one
+    wait $other
+}
+
+case ${1:-} in
+freyfaces) # the published model and training, as many epochs as there is time for
+    EPOCHS=${2:-5000}
+    for seed in 0 1; do pair frey $seed --dataset freyfaces --preset paper; done
+    ;;
+small) # equal training time
+    EPOCHS=200
+    pair small-caltech 0 --dataset caltech --max-seconds 360
+    pair small-mnist 0 --dataset mnist --warmup-epochs 1 --max-seconds 360
+    pair small-omniglot 0 --dataset omniglot --warmup-epochs 2 --max-seconds 360
+    ;;
+evaluate) # every run there is
+    for run in $OUT/*-s[0-9]; do $PATHGRAD evaluate "$run" --nll-images 10 --samples 500; done
+    ;;
+*)
+    echo "usage: benchmarks/vae.sh freyfaces [EPOCHS]|small|evaluate" >&2
+    exit 2
+    ;;
+esac
