@@ -172,6 +172,7 @@ def _alike(config: dict[str, Any], generations: int = 9) -> dict[str, Any]:
     flat.pop("training.seed", None)
     if flat["experiment"] == "vae":
         flat.pop("data", None)  # where the images are kept is not what they are
+        flat.pop("training.epochs", None)  # an upper bound, and resumed runs get a new one
     if flat.get("init_from") and generations:
         # Seeds often begin each with its own smaller lattice: those may differ by their seed too.
         try:
