@@ -30,13 +30,13 @@ def evaluate_autoencoder(
     from pathgrad.experiments.problem import evaluation_key
     from pathgrad.experiments.vae import evaluation
 
-    keys = jr.split(evaluation_key(trained.options.training.seed, seed), 4)
+    keys = jr.split(evaluation_key(trained.options.training.seed, seed), 5)
     model, test = best_model(trained), trained.problem.dataset.test
     bound = evaluation.negative_elbos(
         model, test, key=keys[0], refine=refine, tell=progress("ELBO, images", len(test))
     )
     few = test[_chosen(len(test), 100, seed)]
-    shift = _solver_shift(model, few, keys[1], refine)
+    shift = _solver_shift(model, few, keys[4], refine)
     shown = test[_chosen(len(test), 10, seed + 1)]
     arrays = {
         "originals": shown,
