@@ -126,7 +126,7 @@ def recorded_steps(monkeypatch, *, good=True, solved=True):
         )
         seen.append(found)
 
-    def take_step(moving, images, key, beta, optimizer, estimator):
+    def take_step(moving, images, key, beta, optimizer, estimator, mesh):
         jax.debug.callback(note, moving.step, images, beta, jr.key_data(key), ordered=True)
         zero, true = jnp.zeros(()), jnp.asarray(True)
         numbers = step_module.StepNumbers(
@@ -149,7 +149,7 @@ def recorded_steps(monkeypatch, *, good=True, solved=True):
 
 def validations(monkeypatch, values):
     values = iter(values)
-    monkeypatch.setattr(training, "validate", lambda model, images, batch, key: next(values))
+    monkeypatch.setattr(training, "validate", lambda *given: next(values))
 
 
 def run(model, images, options, *, steps=10**6, key=jr.key(2), **more):
@@ -388,7 +388,8 @@ def test_failed_solves_are_named_as_the_cause(model, monkeypatch):
 def test_validation_weighs_images_and_not_batches(model, monkeypatch, batch, batches):
     seen = []
 
-    def negative_elbos(model, images, key):
+    def negative_elbos(model, images, key, mesh):
+        assert mesh is None
         assert images.shape == (batch, 4, 4)
         seen.append(tuple(np.asarray(jr.key_data(key)).tolist()))
         return jnp.sum(images, axis=(1, 2), dtype=jnp.float32) ** 2

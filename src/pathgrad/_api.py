@@ -1,5 +1,6 @@
 """Everything public, by layer. `pathgrad/__init__.py` opens this door on first use."""
 
+from . import devices as devices
 from . import metrics as metrics
 from ._adjoints import AbstractAdjoint as AbstractAdjoint
 from ._adjoints import Backsolve as Backsolve

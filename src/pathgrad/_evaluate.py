@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
-from . import metrics
+from . import devices, metrics
 from ._flow import Flow
 from ._target import Target, log_prob_of
-from ._tree import over_draws
+from ._tree import number_of_draws, over_draws
 
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
 _NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
@@ -70,12 +71,21 @@ class Evaluation:
 
 
 @eqx.filter_jit
-def _weights(flow: Flow, target: Any, key: Any, n: int) -> tuple[Array, Array, Array, Array]:
-    draw = flow.draw("log_q", key=key, n=n, chunk=n)
-    log_p = over_draws(lambda t, x: log_prob_of(t, x), target, draw.x)
-    evaluations = jnp.zeros(()) if draw.solve is None else draw.solve.evaluations
-    assert draw.log_q is not None
-    return draw.x, draw.log_q, log_p - draw.log_q, evaluations
+def _weights(
+    flow: Flow, target: Any, key: Any, n: int, mesh: Mesh | None
+) -> tuple[Array, Array, Array, Array]:
+    arrays, static = eqx.partition((flow, target), eqx.is_array)
+
+    def part(arrays, keys):
+        flow, target = eqx.combine(arrays, static)
+        own = keys.shape[0]
+        draw = flow.draw("log_q", key=keys, n=own, chunk=own)
+        log_p = over_draws(lambda t, x: log_prob_of(t, x), target, draw.x)
+        evaluations = jnp.zeros(()) if draw.solve is None else draw.solve.evaluations
+        assert draw.log_q is not None
+        return draw.x, draw.log_q, log_p - draw.log_q, evaluations
+
+    return devices.for_each_draw(part, mesh)(arrays, jr.split(key, n))
 
 
 def weighted_chunks(
@@ -108,9 +118,13 @@ def weighted_chunks(
 
 def _chunks(flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None]):
     chunk = min(n, flow._chunk(None))
+    # Leaves that belong to single draws stay together.
+    mesh = devices.mesh_for(None) if number_of_draws((flow, target)) is None else None
     key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
+    flow, target = devices.replicated((flow, target), mesh)
     for i in range(math.ceil(n / chunk)):
-        made = jax.tree.map(np.asarray, _weights(flow, target, jr.fold_in(key, i), chunk))
+        own_key = devices.replicated(jr.fold_in(key, i), mesh)
+        made = jax.tree.map(np.asarray, _weights(flow, target, own_key, chunk, mesh))
         x, log_q, log_weight = (part[: n - i * chunk] for part in made[:3])
         tell(min(n, (i + 1) * chunk))
         yield {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": made[3]}

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from ._bases import AbstractBase
 from ._draw import Draw, SolveInfo, add_solves, merge_chunks
 from ._transforms import AbstractTransform
-from ._tree import freeze, map_chunks, number_of_draws, one_draw, over_draws
+from ._tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
 
 _FAILED = (
     "An ODE solve did not reach its end: the step size controller ran out of steps, or the state became "
@@ -84,7 +84,7 @@ class Flow(eqx.Module):
         self,
         carry: Carry,
         *,
-        key: Key[Array, ""],
+        key: Key[Array, "*batch"],
         n: int,
         chunk: int | None = None,
         throw: bool = False,
@@ -93,7 +93,7 @@ class Flow(eqx.Module):
 
         Args:
             carry: What goes with the points; each word includes those before it.
-            key: Source of all noise.
+            key: Source of all noise; or one for each draw, as when devices share a batch.
             n: Number of draws. With `PerDraw` leaves it must be their length.
             chunk: Draws solved at a time; the default bounds the memory. `n` for one solve.
             throw: Whether a failed solve raises. If not, its draws are NaN and `solve` says so.
@@ -102,7 +102,10 @@ class Flow(eqx.Module):
             raise ValueError(f"`n` must be at least 1, got {n}.")
         self._check_draws(n)
         draw = map_chunks(
-            lambda flow, keys: flow._push(carry, keys), self._chunk(chunk), self, jr.split(key, n)
+            lambda flow, keys: flow._push(carry, keys),
+            self._chunk(chunk),
+            self,
+            key_of_each(key, n),
         )
         if draw.solve is not None:
             draw = eqx.tree_at(lambda d: d.solve, draw, merge_chunks(draw.solve))

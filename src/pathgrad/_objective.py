@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from . import devices
 from ._draw import SolveInfo
 from ._estimators import AbstractEstimator, PathGradient
 from ._flow import Flow
@@ -32,7 +33,7 @@ def estimate_reverse_kl(
     flow: Flow,
     target: Target,
     *,
-    key: Key[Array, ""],
+    key: Key[Array, "*batch"],
     n: int,
     estimator: AbstractEstimator = PathGradient(),
 ) -> Estimate:
@@ -57,7 +58,7 @@ def reverse_kl(
     flow: Flow,
     target: Target,
     *,
-    key: Key[Array, ""],
+    key: Key[Array, "*batch"],
     n: int,
     estimator: AbstractEstimator = PathGradient(),
 ) -> Float[Array, ""]:
@@ -70,7 +71,7 @@ def reverse_kl(
     Args:
         flow: The flow to fit.
         target: An object with `log_prob(x)` for one point.
-        key: Source of all noise.
+        key: Source of all noise; or one for each draw.
         n: Number of draws.
         estimator: `PathGradient()`, `TotalGradient()` or `TwoCopyGradient()`.
     """
@@ -84,6 +85,7 @@ def _choice_term(log_choice: Array, each: Array) -> Array:
     it vanish draw by draw where q = p, like the path gradient: there all entries of `each` are equal.
     (A single draw has no others; then the gradient is unbiased only.)
     """
-    n = each.shape[0]
-    baseline = (jnp.sum(each) - each) / (n - 1) if n > 1 else jnp.zeros_like(each)
+    n = each.shape[0] * devices.count()
+    others = devices.total(jnp.sum(each)) - each
+    baseline = others / (n - 1) if n > 1 else jnp.zeros_like(each)
     return jnp.mean((each - baseline) * (log_choice - freeze(log_choice)))

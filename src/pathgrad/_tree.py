@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jax import lax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from ._draw import Tally
 
@@ -126,6 +127,15 @@ def map_chunks(fn: Callable[..., T], chunk: int, tree: PyTree, *batched: PyTree)
     return jax.tree.map(
         lambda a, b: jnp.concatenate([a, b[None] if b.ndim == 0 else b]), done, last
     )
+
+
+def key_of_each(key: Key[Array, "*batch"], n: int) -> Key[Array, " {n}"]:
+    """Return one key for each of `n` draws: split off from one, or given as such."""
+    if key.ndim == 0:
+        return jr.split(key, n)
+    if key.shape != (n,):
+        raise ValueError(f"`key` has the shape {key.shape}; give one key, or {n}: one for each draw.")
+    return key
 
 
 def inner_products(a: Array, b: Array) -> Array:

@@ -15,6 +15,8 @@ from pathgrad._errors import UserError
 from pathgrad._train.rundir import RunDir
 from pathgrad.experiments import registry
 
+from .processes import Processes
+
 T = TypeVar("T")
 
 # What may differ when a run goes on: how long it goes on.
@@ -23,7 +25,7 @@ _MAY_CHANGE = ("steps", "max_seconds", "epochs", "patience", "data")
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """The run directory."""
+    """The run directory, and who trains in it."""
 
     out: Path | None = None
     """Directory of the run. By default one in runs/, named after experiment, method and seed."""
@@ -35,6 +37,7 @@ class Where:
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
     """A killed run loses at most this much work, and the block at hand."""
+    together: Processes = Processes()
 
 
 def parse(kind: type[T], prog: str, words: list[str], default: Any = None) -> T:

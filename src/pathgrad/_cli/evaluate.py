@@ -14,6 +14,7 @@ from pathgrad._errors import UserError
 
 from .arguments import parse
 from .evaluate_vae import check_arguments, evaluate_autoencoder, print_autoencoder
+from .processes import Processes, is_first
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .loading import Trained
 
 _SHOWN = 2**20  # how many numbers of the draws are kept for the picture
+_KEPT = 2**14  # how many draws of a flow go into evaluation.npz
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Evaluate:
     """Say how good a trained flow is: numbers with errors, warnings, a verdict, a picture.
 
     Divergences are exact, and a part of the draws is repeated with twice the solver steps. Prints one
-    JSON object last; also writes evaluation.json and evaluation.png into the run (and of a lattice run
-    evaluation.npz, with its two-point function and some fields; of an autoencoder with some images).
+    JSON object last; also writes evaluation.json, evaluation.png and evaluation.npz into the run (with some
+    draws and their log-weights; of a lattice its two-point function too, of an autoencoder images).
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -47,6 +49,7 @@ class Evaluate:
     refine: int | None = None
     """Times the solver steps of training to take. By default what the experiment recommends: 2 for lattice
     runs, else 1."""
+    together: Processes = Processes()
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -55,9 +58,17 @@ def run(prog: str, words: list[str]) -> int:
     if given.samples is not None and given.samples < 1:
         raise UserError(f"--samples must be at least 1, got {given.samples}.")
     check_refine(given.refine)
-    result = evaluate_run(
-        given.run, given.samples, given.seed, given.refine, given.nll_images, given.data
-    )
+    with given.together.together("Evaluate again."):
+        result = evaluate_run(
+            given.run, given.samples, given.seed, given.refine, given.nll_images, given.data
+        )
+        if is_first():
+            _print(result)
+    return 0
+
+
+def _print(result: dict[str, Any]) -> None:
+    """Print what was found, as JSON last."""
     if result.get("experiment") == "vae":
         print_autoencoder(result)
     else:
@@ -65,7 +76,6 @@ def run(prog: str, words: list[str]) -> int:
     if result.get("observables"):
         _print_observables(result)
     print(json.dumps(result, allow_nan=False))
-    return 0
 
 
 def check_refine(refine: int | None) -> None:
@@ -110,9 +120,10 @@ def _write(
     """Write what was found and its picture into the run, and return it as it is in JSON."""
     from pathgrad._train.rundir import provenance
 
+    if not is_first():
+        return result
     result |= {"run": str(trained.run.path), "provenance": provenance()}
-    if arrays is not None:
-        _write_arrays(trained, arrays)
+    _write_arrays(trained, _some(draws) if arrays is None else arrays)
     # What is printed and returned is what a reader of the file finds: JSON without NaN.
     result = json.loads(trained.run.write_json("evaluation.json", result).read_text("utf-8"))
     try:
@@ -172,6 +183,12 @@ def _write_arrays(trained: "Trained", arrays: "dict[str, np.ndarray]") -> None:
         write_atomically(path, [buffer.getbuffer()])
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _some(draws: "dict[str, np.ndarray]") -> "dict[str, np.ndarray]":
+    """Return as many draws as a histogram and a scatter plot need."""
+    n = min(len(draws["x"]), _KEPT)
+    return {name: draws[name][:n] for name in ("x", "log_weight")}
 
 
 def _draw(chunks: Any, measurement: Any) -> "dict[str, np.ndarray]":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pathgrad._errors import UserError
 
+from .processes import is_first
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -102,7 +104,7 @@ def progress(what: str, total: int) -> Any:
     def tell(done: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last > 10 and done < total:
+        if now - last > 10 and done < total and is_first():
             last = now
             left = (now - began) * (total - done) / done
             print(f"{what}: {done} of {total}, {left:.0f} s left", file=sys.stderr, flush=True)

@@ -3,8 +3,8 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pathgrad.experiments import registry
 from pathgrad.experiments.problem import keys
 
 from .arguments import Where
+from .processes import is_first
 
 
 def train(
@@ -28,6 +29,14 @@ def train(
     run should remember of where it came from. `again` is the command that goes on after an interruption.
     """
     out = where.out or Path("runs") / options.name
+    if again is None:
+        again = f"pathgrad {registry.COMMANDS[experiment]} --out {out} --resume"
+    with where.together.together(f"Go on with all of them: {again}"):
+        return _begin(experiment, options, where, out, begin, again)
+
+
+def _begin(experiment: str, options: Any, where: Where, out: Path, begin: Any, again: str) -> int:
+    """Make or open the run directory and train in it."""
     problem = registry.build(experiment, options)
     origin = {}
     # A run that was killed before its first checkpoint has not begun.
@@ -37,38 +46,65 @@ def train(
         state = problem.initial_state(flow)
     else:
         state = problem.initial_state()
-    made = {"provenance": provenance() | origin}
-    config = registry.write_options(experiment, options) | made
     seconds = 0.0
-    run = (
-        RunDir.open(out) if where.resume else RunDir.create(out, config, overwrite=where.overwrite)
-    )
-    with run.locked():
+    run = RunDir.open(out) if where.resume else RunDir(out)
+    written = registry.write_options(experiment, options)
+
+    def make() -> None:
+        if not where.resume:
+            devices = {"devices": jax.device_count(), "processes": jax.process_count()}
+            made = {"provenance": provenance() | devices | origin}
+            RunDir.create(out, written | made, overwrite=where.overwrite)
+
+    with _held(run, make):
         if where.resume:
             state, seconds = load_state(run, state)
-            run.write_config(run.config | registry.write_options(experiment, options))
-        else:
+        if where.resume and is_first():
+            run.truncate_metrics(int(state.step))
+            run.write_config(run.config | written)
+        elif is_first():
             # What a run begins with may be gone when it is resumed.
             run.checkpoints.save(state, step=0, meta={"seconds": seconds})
-        if again is None:
-            again = f"pathgrad {registry.COMMANDS[experiment]} --out {out} --resume"
+        _check_same_step(int(state.step), out)
         return _train(
             run, problem, options.training, state, seconds, where.checkpoint_seconds, again
         )
 
 
+@contextmanager
+def _held(run: RunDir, make: Callable[[], None]) -> Iterator[None]:
+    """Hold a run directory. Of several processes the first makes and locks it, and all hear how that went."""
+    with ExitStack() as stack:
+        failure = None
+        if is_first():
+            try:
+                make()
+                stack.enter_context(run.locked())
+            except pg.UserError as error:
+                failure = error
+        if pg.devices.any_process(failure is not None):
+            raise failure or pg.UserError("the first process could not begin, and says why.")
+        yield
+
+
 def load_state(run: RunDir, state: Any) -> tuple[Any, float]:
-    """Go back to the last checkpoint: the state, the seconds trained, and no metrics beyond it."""
+    """Go back to the last checkpoint: the state, and the seconds trained."""
     from pathgrad._train.checkpoint import read_header
 
     newest = run.checkpoints.newest()
     if newest is None:  # killed before the first one: begin again
-        run.truncate_metrics(0)
         return state, 0.0
     state = run.checkpoints.load_newest(state)
-    header = read_header(newest)
-    run.truncate_metrics(header.step)
-    return state, float(header.meta["seconds"])
+    return state, float(read_header(newest).meta["seconds"])
+
+
+def _check_same_step(step: int, out: Path) -> None:
+    """Raise unless all processes begin at the same step."""
+    if pg.devices.any_process(step != pg.devices.of_first_process(step)):
+        raise pg.UserError(
+            f"The processes see different checkpoints in {out}, so it is not the same directory for "
+            "all of them. Put --out on a file system that they share."
+        )
 
 
 def _train(
@@ -85,32 +121,38 @@ def _train(
     began = saved = time.monotonic()
     row: dict[str, Any] | None = None
     alarmed: list[int] = []
+    ended = False
     try:
         with (
             _stop_signals() as stopped,
-            report(problem.steps, max_seconds=options.max_seconds) as tell,
+            report(problem.steps, visible=is_first(), max_seconds=options.max_seconds) as tell,
         ):
             for state, latest in trainer.blocks(state, problem.steps, options.max_seconds):
                 row = latest
                 _watch_bound(latest, problem, alarmed)
-                run.append_metrics(latest)
+                if is_first():
+                    run.append_metrics(latest)
                 tell(latest)
-                if not stopped() and time.monotonic() - saved > between_checkpoints:
+                # A signal may reach one process only, and all must stop at the same step.
+                if ended := pg.devices.any_process(stopped()):
+                    break
+                if time.monotonic() - saved > between_checkpoints:
                     _save(run, state, trainer)
                     saved = time.monotonic()
-                if stopped():
-                    break
     except pg.TrainingDiverged as failure:
         _save(run, failure.state, trainer)
         print(f"pathgrad: {failure} They are saved in {run.path}.", file=sys.stderr)
         return 1
     _save(run, state, trainer)
-    if stopped():
-        print(
-            f"pathgrad: stopped at step {int(state.step)} and saved. Go on with: {again}",
-            file=sys.stderr,
-        )
+    if ended:
+        if is_first():
+            print(
+                f"pathgrad: stopped at step {int(state.step)} and saved. Go on with: {again}",
+                file=sys.stderr,
+            )
         return 130
+    if not is_first():
+        return 0
     _summarise(run, row, problem.steps, state, trainer, time.monotonic() - began)
     if alarmed:
         print(
@@ -135,7 +177,7 @@ def _watch_bound(row: dict[str, Any], problem: Any, alarmed: list[int]) -> None:
         return
     row["below_bound"] = below
     alarmed.append(row["step"])
-    if len(alarmed) == 1:
+    if len(alarmed) == 1 and is_first():
         print(
             f"\npathgrad: warning: at step {row['step']} the loss {row['loss']:.4f} is {below:.4f} below "
             f"-log Z = {-problem.log_z:.4f}, which no density can reach: the solver is too coarse for log q. "
@@ -145,7 +187,8 @@ def _watch_bound(row: dict[str, Any], problem: Any, alarmed: list[int]) -> None:
 
 
 def _save(run: RunDir, state: Any, trainer: Any) -> None:
-    run.checkpoints.save(state, step=int(state.step), meta={"seconds": trainer.seconds})
+    if is_first():
+        run.checkpoints.save(state, step=int(state.step), meta={"seconds": trainer.seconds})
 
 
 @contextmanager

@@ -17,5 +17,8 @@ class AbstractEstimator(eqx.Module):
     """
 
     @abstractmethod
-    def draw(self, flow: Flow, *, key: Key[Array, ""], n: int) -> Draw:
-        """Make `n` draws in one solve. A failed solve gives NaN and says so in `solve`."""
+    def draw(self, flow: Flow, *, key: Key[Array, "*batch"], n: int) -> Draw:
+        """Make `n` draws in one solve. A failed solve gives NaN and says so in `solve`.
+
+        `key` is what `flow.draw` takes: one, or one for each draw where devices share a batch.
+        """

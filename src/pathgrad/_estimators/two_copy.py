@@ -1,9 +1,7 @@
 """The path gradient by two copies of the flow."""
 
-import jax.random as jr
-
 from .._draw import Draw, add_solves
-from .._tree import freeze
+from .._tree import freeze, key_of_each
 from .abstract import AbstractEstimator
 
 
@@ -17,5 +15,5 @@ class TwoCopyGradient(AbstractEstimator):
     def draw(self, flow, *, key, n):
         draw = flow.draw("x", key=key, n=n, chunk=n)
         # The keys of the draws, so that both directions see the same divergence noise.
-        log_q, solve = freeze(flow)._log_prob(draw.x, jr.split(key, n))
+        log_q, solve = freeze(flow)._log_prob(draw.x, key_of_each(key, n))
         return Draw(draw.x, log_q, None, draw.log_choice, add_solves(draw.solve, solve))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree, Scalar
 
 from .._draw import SolveInfo
+from ..devices import average
 from .runge_kutta import Tableau
 
 # motion(t, state, args) -> time derivative of the state, of the same structure
@@ -70,9 +71,10 @@ def largest_rms(state: PyTree) -> Float[Scalar, ""]:
     """Return the largest root mean square among the components of the state.
 
     One norm over everything would let a component with many entries dilute the error of a small one
-    (`log q` has one number per draw, a lattice thousands).
+    (`log q` has one number per draw, a lattice thousands). Devices that share a batch choose its steps
+    together, so that these do not depend on how many there are.
     """
-    rms = [jnp.sqrt(jnp.mean(jnp.square(leaf))) for leaf in jax.tree.leaves(state)]
+    rms = [jnp.sqrt(average(jnp.mean(jnp.square(leaf)))) for leaf in jax.tree.leaves(state)]
     return jnp.max(jnp.stack(rms))
 
 

@@ -1,7 +1,7 @@
 """Many steps: compiled blocks, one row of metrics for each, and the call that does it all."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Key
+from jax.sharding import Mesh
+from jaxtyping import Array, Key, PyTree
 
 from .. import metrics
 from .._errors import UserError
 from .._estimators import AbstractEstimator, PathGradient
 from .._flow import Flow
 from .._target import Target
+from ..devices import any_process, mesh_for, on_one_device, replicated
 from . import step as one
 from .gauss_newton import GaussNewton
 from .step import StepInfo, TrainState
@@ -54,6 +56,8 @@ class Settings(NamedTuple):
         block: Steps in one compiled block, and per row of metrics. One with `GaussNewton`.
         train_target: Whether the target's array leaves are trained as well.
         max_failures: Skipped steps in a row after which training stops.
+        devices: That share the draws. Default: all there are, of all processes; of those as many as
+            `n` can be divided by. `GaussNewton` uses one.
     """
 
     optimizer: optax.GradientTransformation | GaussNewton
@@ -62,6 +66,7 @@ class Settings(NamedTuple):
     block: int = 50
     train_target: bool = False
     max_failures: int = 10
+    devices: Sequence[Any] | None = None
 
 
 class Fit(NamedTuple):
@@ -84,26 +89,52 @@ class Fit(NamedTuple):
     compile_seconds: float
 
 
-def _run_block(key: Key[Array, ""], state: TrainState, settings: Settings, length: int):
+class _GradientSums(NamedTuple):
+    """Of the good steps of a block: their number, the sum of their gradients and of the squared norms."""
+
+    steps: Array
+    gradients: PyTree
+    squares: Array
+
+    def add(self, gradient: PyTree, info: StepInfo) -> "_GradientSums":
+        good = info.cause == 0
+        gradients = jax.tree.map(lambda s, g: s + jnp.where(good, g, 0), self.gradients, gradient)
+        squares = self.squares + jnp.where(good, jnp.square(info.gradient_norm), 0)
+        return _GradientSums(self.steps + good, gradients, squares)
+
+    def snr(self) -> Array:
+        """Return what `metrics.gradient_snr` would make of the gradients, without having kept them."""
+        mean_square = jnp.square(metrics.gradient_norm(self.gradients)) / self.steps**2
+        noise = (self.squares - self.steps * mean_square) / (self.steps - 1)
+        return jnp.sqrt(mean_square / noise)
+
+
+def _run_block(
+    key: Key[Array, ""], state: TrainState, settings: Settings, mesh: Mesh | None, length: int
+):
     arrays, static = eqx.partition(state, eqx.is_array)
     optimizer: Any = settings.optimizer
 
-    def body(arrays, _):
+    def body(carry, _):
+        arrays, sums = carry
         state = eqx.combine(arrays, static)
         # The noise of a step depends on its number alone, so that a resumed run repeats it.
         step_key = jr.fold_in(key, state.step)
-        state, info = one.step(
+        state, info, gradient = one.step_and_gradient(
             step_key,
             state,
             optimizer,
             n=settings.n,
             estimator=settings.estimator,
             train_target=settings.train_target,
+            mesh=mesh,
         )
-        return eqx.filter(state, eqx.is_array), info
+        return (eqx.filter(state, eqx.is_array), sums.add(gradient, info)), info
 
-    arrays, infos = jax.lax.scan(body, arrays, length=length)
-    return eqx.combine(arrays, static), infos
+    zeros = jax.tree.map(jnp.zeros_like, one.trainable(state, settings.train_target))
+    sums = _GradientSums(jnp.zeros(()), zeros, jnp.zeros(()))
+    (arrays, sums), infos = jax.lax.scan(body, (arrays, sums), length=length)
+    return eqx.combine(arrays, static), infos, sums.snr()
 
 
 class FirstOrder:
@@ -117,6 +148,7 @@ class FirstOrder:
         self.key = key
         self.settings = settings
         self.block = settings.block
+        self.mesh = mesh_for(settings.n, settings.devices)
         self.compile_seconds = 0.0
         self._compiled: dict[int, Any] = {}
 
@@ -125,15 +157,20 @@ class FirstOrder:
         if length not in self._compiled:
             began = time.perf_counter()
             run: Any = eqx.filter_jit(_run_block)
-            lowered = run.lower(self.key, state, self.settings, length)
+            lowered = run.lower(*self._arguments(state, length))
             self._compiled[length] = lowered.compile()
             self.compile_seconds += time.perf_counter() - began
 
     def run(self, state: TrainState, length: int) -> tuple[TrainState, StepInfo, Row]:
         """Take the steps."""
         run = self._compiled[length]
-        state, infos = jax.block_until_ready(run(self.key, state, self.settings, length))
-        return state, jax.tree.map(np.asarray, infos), {}
+        state, infos, snr = jax.block_until_ready(run(*self._arguments(state, length)))
+        more: Row = {} if not np.isfinite(snr) else {"gradient_snr": float(snr)}
+        return state, jax.tree.map(np.asarray, infos), more
+
+    def _arguments(self, state: TrainState, length: int) -> Any:
+        key, state = replicated((self.key, state), self.mesh)
+        return key, state, self.settings, self.mesh, length
 
 
 class Trainer:
@@ -156,6 +193,10 @@ class Trainer:
         if isinstance(settings.optimizer, GaussNewton):
             from .second_order import SecondOrder
 
+            if jax.process_count() > 1:
+                raise UserError(
+                    "Gauss-Newton runs in one process. Start it once, or train with Adam."
+                )
             if settings.train_target:
                 raise ValueError(
                     "`GaussNewton` trains the flow alone; with `train_target` use an Optax optimiser."
@@ -172,7 +213,8 @@ class Trainer:
     ) -> Iterator[tuple[TrainState, Row]]:
         """Train until `steps` steps have been taken in all, or the time is used up."""
         while (done := int(state.step)) < steps:
-            if max_seconds is not None and self.seconds >= max_seconds:
+            # Every process has its own clock; the first to be at the end ends it for all.
+            if max_seconds is not None and any_process(self.seconds >= max_seconds):
                 return
             length = min(self._method.block, steps - done)
             self._method.prepare(state, length)
@@ -231,6 +273,7 @@ def fit(
     max_failures: int = 10,
     state: TrainState | None = None,
     progress: bool = False,
+    devices: Sequence[Any] | None = None,
 ) -> Fit:
     """Fit a flow to a target by minimising the reverse KL divergence.
 
@@ -248,6 +291,7 @@ def fit(
         max_failures: Steps in a row that may be not finite before `TrainingDiverged` is raised.
         state: Continue from the state of an earlier fit with the same arguments.
         progress: Whether to report progress on standard error.
+        devices: That share the draws of a step. Default: all, as far as `n` can be divided by them.
     """
     from .progress import report
 
@@ -258,6 +302,7 @@ def fit(
         block,
         train_target,
         max_failures,
+        devices,
     )
     trainer = Trainer(key, settings)
     if state is None:
@@ -267,4 +312,5 @@ def fit(
         for state, row in trainer.blocks(state, steps, max_seconds):
             history.append(row)
             tell(row)
+    state = on_one_device(state)
     return Fit(state.flow, state.target, history, state, trainer.seconds, trainer.compile_seconds)

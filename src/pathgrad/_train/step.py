@@ -6,12 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from .. import devices
+from .._draw import SolveInfo
 from .._estimators import AbstractEstimator, PathGradient
 from .._flow import Flow
-from .._objective import estimate_reverse_kl
+from .._objective import Estimate, estimate_reverse_kl
 from .._target import Target
+from .._tree import number_of_draws
 from ..metrics import gradient_norm
 from .gauss_newton import GaussNewton
 
@@ -68,6 +72,11 @@ def _trainable(flow: Any, target: Any, train_target: bool) -> tuple[PyTree, PyTr
     return (moving[0], jax.tree.map(lambda _: None, target)), (fixed[0], target)
 
 
+def trainable(state: TrainState, train_target: bool) -> PyTree:  # noqa: FBT001
+    """Return what the optimiser moves."""
+    return _trainable(state.flow, state.target, train_target)[0]
+
+
 def init(
     flow: Flow,
     target: Target,
@@ -93,6 +102,7 @@ def step(
     n: int,
     estimator: AbstractEstimator = PathGradient(),
     train_target: bool = False,
+    mesh: Mesh | None = None,
 ) -> tuple[TrainState, StepInfo]:
     """Take one step. If anything is not finite the parameters stay as they are, and the info says why.
 
@@ -103,19 +113,50 @@ def step(
         n: Number of draws.
         estimator: Whose gradient is followed.
         train_target: Whether the target's own array leaves (a decoder) are trained as well.
+        mesh: The devices that share the draws, from `mesh_for`. Default: wherever the state is.
     """
+    state, info, _ = step_and_gradient(
+        key, state, optimizer, n=n, estimator=estimator, train_target=train_target, mesh=mesh
+    )
+    return state, info
+
+
+def step_and_gradient(
+    key: Key[Array, ""],
+    state: TrainState,
+    optimizer: optax.GradientTransformation | GaussNewton,
+    *,
+    n: int,
+    estimator: AbstractEstimator,
+    train_target: bool,
+    mesh: Mesh | None,
+) -> tuple[TrainState, StepInfo, PyTree]:
+    """As `step`, and return the gradient that was followed."""
     if isinstance(optimizer, GaussNewton):
         raise TypeError(
             "`step` follows one gradient; a step of `GaussNewton` is more than that: use `fit` or `Trainer`."
         )
+    if number_of_draws((state.flow, state.target)) is not None:
+        mesh = None  # leaves that belong to single draws stay together
     parameters, fixed = _trainable(state.flow, state.target, train_target)
+    arrays, static = eqx.partition(fixed, eqx.is_array)
 
-    def loss_of(parameters):
-        flow, target = eqx.combine(parameters, fixed)
-        estimate = estimate_reverse_kl(flow, target, key=key, n=n, estimator=estimator)
-        return estimate.loss, estimate
+    def part(whole, keys):
+        """Return the estimate and the gradient, over the draws of all devices, from those of one."""
+        parameters, arrays = whole
 
-    (loss, estimate), gradient = jax.value_and_grad(loss_of, has_aux=True)(parameters)
+        def loss_of(parameters):
+            flow, target = eqx.combine(parameters, arrays, static)
+            found = estimate_reverse_kl(
+                flow, target, key=keys, n=keys.shape[0], estimator=estimator
+            )
+            return found.loss, found
+
+        (_, found), gradient = jax.value_and_grad(loss_of, has_aux=True)(parameters)
+        return _of_all_devices(found), devices.average(gradient)
+
+    keys = jax.random.split(key, n)
+    estimate, gradient = devices.spread(part, mesh)((parameters, arrays), keys)
     norm = gradient_norm(gradient)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, parameters)
     cause = _cause(estimate, norm, gradient_norm(updates))
@@ -129,7 +170,19 @@ def step(
     state = TrainState(flow, target, optimizer_state, state.step + 1, state.skipped + ~good, in_row)
     solve = estimate.solve
     evaluations = jnp.zeros((), jnp.int32) if solve is None else solve.evaluations
-    return state, StepInfo(loss, estimate.log_weight, norm, evaluations, cause, in_row)
+    info = StepInfo(estimate.loss, estimate.log_weight, norm, evaluations, cause, in_row)
+    return state, info, gradient
+
+
+def _of_all_devices(estimate: Estimate) -> Estimate:
+    solve = estimate.solve
+    return Estimate(
+        devices.average(estimate.loss),
+        devices.gather(estimate.log_weight),
+        devices.everywhere(estimate.log_prob_finite),
+        solve
+        and SolveInfo(devices.largest(solve.evaluations), devices.everywhere(solve.succeeded)),
+    )
 
 
 def _cause(estimate, norm: Array, update_norm: Array) -> Int[Array, ""]:

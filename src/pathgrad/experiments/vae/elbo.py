@@ -30,7 +30,7 @@ def terms(
     model: Autoencoder,
     images: UInt8[Array, "batch height width"],
     *,
-    key: Key[Array, ""],
+    key: Key[Array, "*batch"],
     estimator: pg.AbstractEstimator,
     tally: pg.Tally | None = None,
 ) -> Terms:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
@@ -61,8 +62,11 @@ def negative_elbos(
 ) -> Bound:
     """Return the negative ELBO of each image, with exact divergences."""
     found = []
+    mesh = pg.devices.mesh_for(None)
+    model = pg.devices.replicated(model, mesh)
     for i, part in enumerate(padded_batches(images, batch)):
-        terms = _exact_terms(model, jnp.asarray(part), jr.fold_in(key, i), refine, _chunk(model))
+        given = pg.devices.replicated((jnp.asarray(part), jr.fold_in(key, i)), mesh)
+        terms = _exact_terms(model, *given, refine, _chunk(model), mesh)
         found.append(jax.tree.map(np.asarray, terms))
         tell(min(len(images), (i + 1) * batch))
     reconstruction, kl = (
@@ -72,12 +76,21 @@ def negative_elbos(
 
 
 @eqx.filter_jit
-def _exact_terms(model: Autoencoder, images: Array, key: Any, refine: int, chunk: int):
-    flow = model.posterior(images).exact().refined(refine)
-    draw = flow.draw("log_q", key=key, n=images.shape[0], chunk=chunk)
-    assert draw.log_q is not None
-    kl = draw.log_q - jax.vmap(model.prior.log_prob)(draw.x)
-    return -log_likelihood(model.decoder(draw.x), images), kl, _evaluations(draw)
+def _exact_terms(
+    model: Autoencoder, images: Array, key: Any, refine: int, chunk: int, mesh: Mesh | None
+):
+    arrays, static = eqx.partition(model, eqx.is_array)
+
+    def part(arrays, images, keys):
+        model = eqx.combine(arrays, static)
+        flow = model.posterior(images).exact().refined(refine)
+        draw = flow.draw("log_q", key=keys, n=images.shape[0], chunk=chunk)
+        assert draw.log_q is not None
+        kl = draw.log_q - jax.vmap(model.prior.log_prob)(draw.x)
+        return -log_likelihood(model.decoder(draw.x), images), kl, _evaluations(draw)
+
+    keys = jr.split(key, images.shape[0])
+    return pg.devices.for_each_draw(part, mesh)(arrays, images, keys)
 
 
 def _evaluations(draw: pg.Draw) -> Array:
@@ -116,16 +129,20 @@ def likelihoods(
     The log of a mean of weights is biased downwards, less so with more draws: a bound between the ELBO and
     the likelihood. (With a noisy divergence it would be biased upwards, and no bound.)
     """
-    pixels = math.prod(images.shape[1:]) * (
+    numbers = math.prod(images.shape[1:]) * (
         model.encoder.levels if model.encoder.levels > 2 else 64
     )
-    chunk = max(1, min(samples, _BYTES // (4 * pixels)))
+    chunk = max(1, min(samples, _BYTES // (4 * numbers)))
+    mesh = pg.devices.mesh_for(None)
+    model = pg.devices.replicated(model, mesh)
     for i, image in enumerate(images):
-        flow = _flow_of_one(model, jnp.asarray(image))
+        pixels = pg.devices.replicated(jnp.asarray(image), mesh)
+        flow = _flow_of_one(model, pixels)
         own_key = jr.fold_in(key, i)
         found: list[np.ndarray] = []
         for j in range(math.ceil(samples / chunk)):
-            part = _log_weights(model, flow, image, jr.fold_in(own_key, j), refine, chunk)
+            part_key = pg.devices.replicated(jr.fold_in(own_key, j), mesh)
+            part = _log_weights(model, flow, pixels, part_key, refine, chunk, mesh)
             found.append(np.asarray(part, np.float64))
             tell(i * samples + min(samples, (j + 1) * chunk))
         yield _likelihood(np.concatenate(found)[:samples])
@@ -151,13 +168,26 @@ def _flow_of_one(model: Autoencoder, image: Array) -> pg.Flow:
 
 @eqx.filter_jit
 def _log_weights(
-    model: Autoencoder, flow: pg.Flow, image: Any, key: Any, refine: int, n: int
+    model: Autoencoder,
+    flow: pg.Flow,
+    image: Array,
+    key: Any,
+    refine: int,
+    n: int,
+    mesh: Mesh | None = None,
 ) -> Float[Array, " draw"]:
-    draw = flow.refined(refine).draw("log_q", key=key, n=n, chunk=n)
-    assert draw.log_q is not None
-    images = jnp.broadcast_to(jnp.asarray(image), (n, *image.shape))
-    log_p = log_likelihood(model.decoder(draw.x), images)
-    return log_p + jax.vmap(model.prior.log_prob)(draw.x) - draw.log_q
+    arrays, static = eqx.partition((model, flow, image), eqx.is_array)
+
+    def part(arrays, keys):
+        model, flow, image = eqx.combine(arrays, static)
+        own = keys.shape[0]
+        draw = flow.refined(refine).draw("log_q", key=keys, n=own, chunk=own)
+        assert draw.log_q is not None
+        images = jnp.broadcast_to(image, (own, *image.shape))
+        log_p = log_likelihood(model.decoder(draw.x), images)
+        return log_p + jax.vmap(model.prior.log_prob)(draw.x) - draw.log_q
+
+    return pg.devices.for_each_draw(part, mesh)(arrays, jr.split(key, n))
 
 
 @eqx.filter_jit

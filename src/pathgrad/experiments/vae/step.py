@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 import pathgrad as pg
@@ -71,21 +72,20 @@ def take_step(
     beta: Float[Array, ""],
     optimizer: optax.GradientTransformation,
     estimator: pg.AbstractEstimator,
+    mesh: Mesh | None = None,
 ) -> tuple[Moving, StepNumbers]:
-    """Take one step on a batch; grey images that should be black and white are drawn anew."""
+    """Take one step on a batch, shared by the devices of a mesh.
+
+    Grey images that should be black and white are drawn anew.
+    """
     draw_key, noise_key = jr.split(key)
     if jnp.issubdtype(images.dtype, jnp.floating):
         images = jr.bernoulli(draw_key, images).astype(jnp.uint8)
     parameters, fixed = eqx.partition(moving.model, eqx.is_inexact_array)
 
-    def loss_of(parameters, tally):
-        model = eqx.combine(parameters, fixed)
-        found = terms(model, images, key=noise_key, estimator=estimator, tally=tally)
-        return negative_elbo(found, beta), found
-
-    tally = pg.Tally(jnp.zeros(()))
-    differentiated = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
-    (loss, found), (gradient, counted) = differentiated(parameters, tally)
+    keys = jr.split(noise_key, images.shape[0])
+    found = _differentiated(parameters, fixed, images, keys, beta, estimator, mesh)
+    (loss, reconstruction, kl, gradient), evaluations, solved = found
     norm = pg.metrics.gradient_norm(gradient)
     updates, optimizer_state = optimizer.update(gradient, moving.optimizer_state, parameters)
     moved = eqx.apply_updates(parameters, updates)
@@ -95,17 +95,7 @@ def take_step(
         (moved, optimizer_state),
         (parameters, moving.optimizer_state),
     )
-    solve = found.solve or pg.SolveInfo(jnp.zeros((), jnp.int32), jnp.asarray(True))
-    numbers = StepNumbers(
-        loss,
-        jnp.mean(found.reconstruction),
-        jnp.mean(found.kl),
-        norm,
-        solve.evaluations,
-        counted.value,
-        solve.succeeded,
-        good,
-    )
+    numbers = StepNumbers(loss, reconstruction, kl, norm, *evaluations, solved, good)
     in_row = jnp.where(good, 0, moving.skipped_in_row + 1)
     after = Moving(
         eqx.combine(parameters, fixed),
@@ -115,3 +105,28 @@ def take_step(
         in_row,
     )
     return after, numbers
+
+
+def _differentiated(parameters, fixed, images, keys, beta, estimator, mesh):
+    """Return means over the batch (loss, its terms, gradient), field evaluations, and success."""
+    arrays, static = eqx.partition(fixed, eqx.is_array)
+
+    def part(whole, images, keys):
+        parameters, arrays, beta = whole
+
+        def loss_of(parameters, tally):
+            model = eqx.combine(parameters, arrays, static)
+            found = terms(model, images, key=keys, estimator=estimator, tally=tally)
+            return negative_elbo(found, beta), found
+
+        differentiated = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
+        (loss, found), (gradient, counted) = differentiated(parameters, pg.Tally(jnp.zeros(())))
+        solve = found.solve or pg.SolveInfo(jnp.zeros((), jnp.int32), jnp.asarray(True))
+        means = loss, jnp.mean(found.reconstruction), jnp.mean(found.kl), gradient
+        return (
+            pg.devices.average(means),
+            pg.devices.largest((solve.evaluations, counted.value)),
+            pg.devices.everywhere(solve.succeeded),
+        )
+
+    return pg.devices.spread(part, mesh)((parameters, arrays, beta), images, keys)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 import pathgrad as pg
@@ -87,6 +88,7 @@ class AutoencoderTrainer:
         self._dataset, self._options = dataset, options
         self._optimizer, self._estimator = optimizer, estimator
         self._steps_an_epoch = steps_an_epoch(dataset, options)
+        self._mesh = pg.devices.mesh_for(options.batch)
         self._compiled: dict[Any, Any] = {}
         self.seconds = seconds
         self.compile_seconds = 0.0
@@ -98,7 +100,7 @@ class AutoencoderTrainer:
     ) -> Iterator[tuple[AutoencoderState, Row]]:
         """Train until `steps` steps have been taken, time is used up, or patience is at its end."""
         while (done := int(state.step)) < steps:
-            if max_seconds is not None and self.seconds >= max_seconds:
+            if max_seconds is not None and pg.devices.any_process(self.seconds >= max_seconds):
                 return
             if int(state.waiting) > self._options.patience:
                 self.why_stopped = (
@@ -133,31 +135,34 @@ class AutoencoderTrainer:
             # The noise of a step depends on its number alone, so that a resumed run repeats it.
             key = jr.fold_in(self._step_key, epoch * self._steps_an_epoch + position)
             arrays, static = eqx.partition(moving, eqx.is_array)
-            run = self._compile(
-                ("step", len(chosen)), self._take_step(static), arrays, images, key, beta
-            )
+            given = pg.devices.replicated((arrays, images, key, beta), self._mesh)
+            run = self._compile(len(chosen), static, given)
             began = time.perf_counter()
-            arrays, numbers = jax.block_until_ready(run(arrays, images, key, beta))
+            arrays, numbers = jax.block_until_ready(run(*given))
             self.seconds += time.perf_counter() - began
             moving = eqx.combine(arrays, static)
             found.append(jax.tree.map(np.asarray, numbers))
         return moving, found
 
-    def _take_step(self, static: Any) -> Any:
+    def _take_step(self, static: Any, mesh: Any) -> Any:
         def run(arrays, images, key, beta):
             moving = eqx.combine(arrays, static)
-            moving, numbers = take_step(moving, images, key, beta, self._optimizer, self._estimator)
+            moving, numbers = take_step(
+                moving, images, key, beta, self._optimizer, self._estimator, mesh
+            )
             return eqx.filter(moving, eqx.is_array), numbers
 
         # Parameters and moments are by far the largest arrays: overwrite them.
         return jax.jit(run, donate_argnums=0)
 
-    def _compile(self, name: Any, jitted: Any, *arguments: Any) -> Any:
-        if name not in self._compiled:
+    def _compile(self, batch: int, static: Any, given: Any) -> Any:
+        """Compile a step for so many images. The last ones of an epoch, if odd, are not shared."""
+        if batch not in self._compiled:
             began = time.perf_counter()
-            self._compiled[name] = jitted.lower(*arguments).compile()
+            mesh = self._mesh if self._mesh and batch % self._mesh.size == 0 else None
+            self._compiled[batch] = self._take_step(static, mesh).lower(*given).compile()
             self.compile_seconds += time.perf_counter() - began
-        return self._compiled[name]
+        return self._compiled[batch]
 
     def _order(self, epoch: int) -> np.ndarray:
         """Return the order in which an epoch sees the images."""
@@ -189,7 +194,8 @@ class AutoencoderTrainer:
     def _validated(self, state: AutoencoderState, epochs: int) -> AutoencoderState:
         """Validate after this many epochs, and keep the model if it is the best so far."""
         key = jr.fold_in(self._validation_key, epochs)
-        value = validate(state.moving.model, self._dataset.validation, self._options.batch, key)
+        model = state.moving.model
+        value = validate(model, self._dataset.validation, self._options.batch, key, self._mesh)
         value = float(
             np.float32(value)
         )  # as the best one is kept, so that the same again is no better
@@ -235,19 +241,32 @@ def steps_an_epoch(dataset: Dataset, options: AutoencoderTrainOptions) -> int:
     return -(-len(dataset.train) // options.batch)
 
 
-def validate(model: Autoencoder, images: np.ndarray, batch: int, key: Any) -> float:
+def validate(
+    model: Autoencoder, images: np.ndarray, batch: int, key: Any, mesh: Mesh | None = None
+) -> float:
     """Return the mean negative ELBO of the images: one draw each, divergence as in training."""
     total = 0.0
+    model = pg.devices.replicated(model, mesh)
     for i, part in enumerate(padded_batches(images, batch)):
-        each = _negative_elbos(model, jnp.asarray(part), jr.fold_in(key, i))
+        given = pg.devices.replicated((jnp.asarray(part), jr.fold_in(key, i)), mesh)
+        each = _negative_elbos(model, *given, mesh)
         total += float(np.sum(np.asarray(each, np.float64)[: len(images) - i * batch]))
     return total / len(images)
 
 
 @eqx.filter_jit
-def _negative_elbos(model: Autoencoder, images: Array, key: Any) -> Float[Array, " batch"]:
-    found = terms(model, images, key=key, estimator=pg.TotalGradient())
-    return found.reconstruction + found.kl
+def _negative_elbos(
+    model: Autoencoder, images: Array, key: Any, mesh: Mesh | None
+) -> Float[Array, " batch"]:
+    arrays, static = eqx.partition(model, eqx.is_array)
+
+    def part(arrays, images, keys):
+        model = eqx.combine(arrays, static)
+        found = terms(model, images, key=keys, estimator=pg.TotalGradient())
+        return found.reconstruction + found.kl
+
+    keys = jr.split(key, images.shape[0])
+    return pg.devices.for_each_draw(part, mesh)(arrays, images, keys)
 
 
 def padded_batches(images: np.ndarray, batch: int) -> Iterator[np.ndarray]:

@@ -1,0 +1,127 @@
+"""Several processes at the same work: how they find each other, and how they end together."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+
+from pathgrad._errors import UserError
+
+_CONNECT_SECONDS = 120  # for all processes to be there
+_SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
+
+# How the libraries that carry messages say that the other end is gone.
+_LOST = ("gloo", "nccl", "connection", "unavailable", "coordination", "heartbeat", "socket")
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Several processes that share the draws. Under srun and mpirun all of it is found out by itself."""
+
+    coordinator: str | None = None
+    """HOST:PORT where the first process can be reached by the others; any free port. Start the same command
+    once for each process, with its own --process-id."""
+    processes: int | None = None
+    """How many processes there are."""
+    process_id: int | None = None
+    """Which of them this is, from 0. The first one writes the run directory and talks."""
+
+    def join(self) -> None:
+        """Connect to the other processes, if there are any. Before JAX is used for anything else."""
+        import jax
+
+        if jax.distributed.is_initialized():
+            return
+        if self.coordinator is None and self.processes is None and self.process_id is None:
+            if not _launched_together():
+                return
+        else:
+            self._check()
+        try:
+            jax.distributed.initialize(
+                self.coordinator,
+                self.processes,
+                self.process_id,
+                initialization_timeout=_CONNECT_SECONDS,
+                heartbeat_timeout_seconds=_SILENT_SECONDS,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UserError(
+                f"The processes did not find each other within {_CONNECT_SECONDS} s: {error} Is "
+                "--coordinator the address of the process with --process-id 0, is its port free, and are all "
+                "--processes running?"
+            ) from error
+
+    def _check(self) -> None:
+        if self.coordinator is None or self.coordinator.rpartition(":")[2].isdigit() is False:
+            raise UserError(
+                "Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345; "
+                f"got {self.coordinator}."
+            )
+        if _launched_together():  # which also says how many, and which this is
+            return
+        if self.processes is None or self.process_id is None:
+            raise UserError("--coordinator needs --processes and --process-id beside it.")
+        if not 0 <= self.process_id < self.processes:
+            raise UserError(
+                f"--process-id must be from 0 to {self.processes - 1}, got {self.process_id}."
+            )
+
+    @contextlib.contextmanager
+    def together(self, again: str) -> Iterator[None]:
+        """Join, and let no process wait for one that has failed. `again` says how to go on after that."""
+        self.join()
+        import jax
+
+        if jax.process_count() == 1:
+            yield
+            return
+        try:
+            yield
+        except BaseException as error:
+            # The ordinary end of a process waits for the others, which may be waiting for this one.
+            _end(error, f"process {jax.process_index()} of {jax.process_count()}", again)
+
+
+def is_first() -> bool:
+    """Whether this process writes files and talks: the only one, or the first."""
+    import jax
+
+    return jax.process_index() == 0
+
+
+def _launched_together() -> bool:
+    """Whether a launcher that JAX knows has started several of us."""
+    for count, rank in (
+        ("SLURM_NTASKS", "SLURM_PROCID"),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ):
+        if rank in os.environ and int(os.environ.get(count) or 1) > 1:
+            return True
+    return False
+
+
+def _end(error: BaseException, who: str, again: str) -> None:
+    """Say why, and end without waiting."""
+    said = f"{type(error).__name__}: {error}".lower()
+    if isinstance(error, UserError):
+        text, code = str(error), 2
+    elif isinstance(error, KeyboardInterrupt):
+        text, code = "interrupted", 130
+    elif any(word in said for word in _LOST):
+        text = (
+            "another process of this job has ended, so this one ends too "
+            f"({str(error).splitlines()[0]}). See what that one says. {again}"
+        )
+        code = 1
+    else:
+        text, code = "".join(traceback.format_exception(error)), 1
+    print(f"\npathgrad: {who}: {text}", file=sys.stderr)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    if is_first():
+        time.sleep(1)  # the others hear of it through this process, and would be cut short
+    os._exit(code)

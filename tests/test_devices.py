@@ -1,0 +1,217 @@
+"""A batch shared by devices and by processes gives what one device gives."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+
+import pathgrad as pg
+from pathgrad._cli.loading import load_run
+from pathgrad._cli.main import main
+from pathgrad._cli.processes import Processes
+
+pytestmark = pytest.mark.xdist_group("devices")
+ROOT = Path(__file__).parent.parent
+TINY = ["--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16"]
+SECONDS = 240  # a busy machine compiles slowly
+
+
+def environment(**more):
+    """Without what would make these processes part of a cluster."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMPI_"))}
+    return kept | {"JAX_PLATFORMS": "cpu"} | more
+
+
+@pytest.fixture(scope="module")
+def two_devices():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.two_devices"],
+        cwd=ROOT,
+        env=environment(JAX_NUM_CPU_DEVICES="2"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("case", ["fixed", "adaptive"])
+def test_two_devices_train_to_the_parameters_of_one(two_devices, case):
+    found = two_devices[case]
+    assert found["moved"] > 0.05
+    assert found["parameters"] < 1e-9
+    assert max(found["rows"]) < 1e-6
+    assert found["devices_of_result"] == 1  # what the user goes on with is an ordinary flow
+
+
+def test_two_devices_evaluate_the_draws_of_one(two_devices):
+    found = two_devices["evaluation"]
+    assert found["shape"] == [33, 2]  # an odd number, of which each makes its part
+    assert max(found["x"], found["log_weight"]) < 1e-12
+
+
+def test_two_devices_share_the_images_of_an_autoencoder(two_devices):
+    found = two_devices["autoencoder"]
+    assert found["moved"] > 1e-3
+    assert found["parameters"] < 1e-6
+    assert max(found["numbers"]) < 1e-4
+    assert max(found["validation"], found["bound"], found["likelihood"]) < 1e-4
+
+
+def test_as_many_devices_as_the_draws_can_be_divided_by(two_devices):
+    assert two_devices["meshes"] == {"7": 1, "8": 2}
+    assert pg.devices.mesh_for(8) is None  # there is one device here
+    two_processes = [SimpleNamespace(process_index=i) for i in range(2)]
+    with pytest.raises(pg.UserError, match="Take a batch of 6 or 8"):
+        pg.devices.mesh_for(7, two_processes)
+    with pytest.raises(pg.UserError, match="Take a batch of 2"):
+        pg.devices.mesh_for(1, two_processes)
+    with pytest.raises(ValueError, match="at least one"):
+        pg.devices.mesh_for(8, [])
+
+
+def test_a_key_for_each_draw():
+    flow = pg.Flow(pg.StandardNormal((2,)))
+    keys = jr.split(jr.key(0), 6)
+    apart = [flow.draw("log_q", key=keys[i : i + 2], n=2).x for i in (0, 2, 4)]
+    np.testing.assert_array_equal(np.concatenate(apart), flow.sample(key=jr.key(0), n=6))
+    with pytest.raises(ValueError, match="one key, or 3"):
+        flow.draw("x", key=keys, n=3)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start_two(out, *more):
+    words = [
+        "train",
+        "toy",
+        "--target",
+        "banana",
+        *TINY,
+        "--block",
+        "5",
+        "--decay",
+        "none",
+        "--out",
+        str(out),
+    ]
+    words += ["--checkpoint-seconds", "0"]
+    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2"]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "pathgrad", *words, *more, "--process-id", str(i)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        for i in range(2)
+    ]
+
+
+def wait_for_step(out, step, processes):
+    deadline = time.monotonic() + SECONDS
+    while not any(int(p.stem[5:]) >= step for p in out.glob("checkpoints/step-*.ckpt")):
+        assert all(p.poll() is None for p in processes), [p.communicate() for p in processes]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_two_processes_train_to_the_parameters_of_one_even_if_one_is_killed(tmp_path):
+    out = tmp_path / "two"
+    first, second = start_two(out, "--steps", "1000000")
+    wait_for_step(out, 10, [first, second])
+    second.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    _, err = first.communicate(timeout=60)
+    assert time.monotonic() - killed < 30
+    assert first.returncode == 1
+    assert "another process of this job has ended" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+    second.communicate()
+
+    done = int(max(out.glob("checkpoints/*.ckpt")).stem[5:])
+    steps = done + 20
+    processes = start_two(out, "--resume", "--steps", str(steps))
+    said = [p.communicate(timeout=SECONDS) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], said
+    assert f"{steps} steps in" in said[0][0]
+    assert "2 cpu devices" in said[0][0]
+    assert "steps" not in said[1][0]  # the second one is silent
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(5, steps + 1, 5))
+
+    alone = tmp_path / "one"
+    words = ["train", "toy", "--target", "banana", *TINY, "--block", "5", "--decay", "none"]
+    x64 = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", False)  # as in the processes
+    try:
+        assert main([*words, "--steps", str(steps), "--out", str(alone)]) == 0
+        flows = [load_run(path).state.flow for path in (out, alone)]
+    finally:
+        jax.config.update("jax_enable_x64", x64)
+    two, one = (
+        [np.asarray(x) for x in jax.tree.leaves(eqx.filter(f, eqx.is_array))] for f in flows
+    )
+    for a, b in zip(two, one, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_processes_that_cannot_begin_all_end(tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").touch()
+    processes = start_two(tmp_path / "taken", "--steps", "5")
+    said = [p.communicate(timeout=SECONDS)[1] for p in processes]
+    assert [p.returncode for p in processes] == [2, 2], said
+    assert "is not a run directory" in said[0]
+    assert "the first process could not begin" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"processes": 2, "process_id": 0}, "--coordinator HOST:PORT"),
+        ({"coordinator": "somewhere", "processes": 2, "process_id": 0}, "--coordinator HOST:PORT"),
+        ({"coordinator": "localhost:1"}, "needs --processes and --process-id"),
+        ({"coordinator": "localhost:1", "processes": 2, "process_id": 2}, "from 0 to 1"),
+    ],
+)
+def test_incomplete_addresses_are_refused(given, remedy):
+    with pytest.raises(pg.UserError, match=remedy):
+        Processes(**given).join()
+
+
+def test_a_launcher_is_recognised_by_more_than_one_task(monkeypatch):
+    joined = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *a, **k: joined.append(a))
+    for name in ("SLURM_NTASKS", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    Processes().join()
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    Processes().join()
+    assert joined == []
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    Processes().join()
+    monkeypatch.delenv("SLURM_NTASKS")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    Processes().join()
+    assert joined == [(None, None, None)] * 2  # JAX finds out the rest
