@@ -78,7 +78,7 @@ def pictures_figure(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> An
 def samples_figure(images: np.ndarray) -> Any:
     """Return a grid of images (m, H, W) with pixels in [0, 1]; of very many, the first."""
     shown = images[:_MOST_IN_A_GRID]
-    whole = _tiled(shown, 1.0)
+    whole = tiled(shown, 1.0)
     height, width = whole.shape
     # 40 pixels to an inch, or more where that would be too large.
     inch = max(40.0, height / 12, width / 12)
@@ -123,14 +123,14 @@ def _draw_pairs(axes: Any, arrays: dict[str, np.ndarray], aspect: float) -> None
     count = min(len(originals), len(reconstructions), _MOST_PAIRS)
     between = np.full((count, 1, originals.shape[2]), np.nan)
     pairs = np.concatenate([originals[:count], between, reconstructions[:count]], axis=1)
-    _show(axes, _tiled(pairs, aspect, gap=4))
+    _show(axes, tiled(pairs, aspect, gap=4))
     axes.set_title(f"{count} test images, each above its reconstruction (mean pixels)")
 
 
 def _draw_samples(axes: Any, arrays: dict[str, np.ndarray], aspect: float) -> None:
     """Draw images of the prior."""
     samples = _array(arrays, "samples")[:_MOST_SAMPLES]
-    _show(axes, _tiled(samples, aspect))
+    _show(axes, tiled(samples, aspect))
     axes.set_title(f"{len(samples)} draws from the prior (mean pixels)")
 
 
@@ -140,7 +140,7 @@ def _show(axes: Any, image: np.ndarray) -> None:
     axes.set_axis_off()
 
 
-def _tiled(images: np.ndarray, aspect: float, gap: int = 2) -> np.ndarray:
+def tiled(images: np.ndarray, aspect: float, gap: int = 2) -> np.ndarray:
     """Lay images out, with gaps, in as many columns as make them largest in a panel of an aspect ratio."""
     count, height, width = images.shape
 

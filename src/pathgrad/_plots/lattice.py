@@ -121,7 +121,7 @@ def draw_weights(axes: list[Any], runs: list[Evaluated]) -> None:
         if not finite.size:
             raise MissingData(f"{run.label or 'the run'} has no draw with a finite weight.")
         centred.append(finite - finite.mean())
-    low, high = min(map(_left_edge, centred)), max(c.max() for c in centred)
+    low, high = min(map(left_edge, centred)), max(c.max() for c in centred)
     bins = np.linspace(low, high, 81) if high > low else 5
     for run, look, values in zip(runs, looks_for(runs), centred, strict=True):
         text, more = _describe_weights(run, values, low)
@@ -138,7 +138,7 @@ def draw_weights(axes: list[Any], runs: list[Evaluated]) -> None:
         axis.figure.legend(loc="outside lower center")
 
 
-def _left_edge(values: np.ndarray) -> float:
+def left_edge(values: np.ndarray) -> float:
     """Return where to begin: a lone draw of next to no weight must not squeeze all others into a line.
 
     To the right, where the large weights are that matter, everything is shown.

@@ -8,7 +8,7 @@ import numpy as np
 from .run import Evaluated, MissingData, looks_for
 from .style import Look
 
-_WORDS = {
+WORDS = {
     "log_z": "log Z",
     "phi_2": "⟨φ²⟩",
     "phi_4": "⟨φ⁴⟩",
@@ -66,7 +66,7 @@ def draw_observables(axes: list[Any], runs: list[Evaluated]) -> None:
         shift = 0.7 * ((i + 0.5) / len(sets) - 0.5)
         heights = np.array([names.index(name) + shift for name in found])
         _draw_set(axis, np.array(list(found.values())), heights, look, face, label)
-    axis.set_yticks(range(len(names)), [_WORDS.get(n, n.replace("_", " ")) for n in names])
+    axis.set_yticks(range(len(names)), [WORDS.get(n, n.replace("_", " ")) for n in names])
     axis.set_xticks(range(-6, 7, 2))
     axis.set(ylim=(len(names) - 0.4, -0.6), xlim=(-_FURTHEST - 0.5, _FURTHEST + 0.5))
     axis.set_xlabel("standard errors from the reference")

@@ -1,0 +1,201 @@
+"""The report in a real browser, without a window: Debian's Chromium, driven by Playwright."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pathgrad._cli.main import main
+
+from .run_helpers import make_evaluation, make_run, rows_of
+
+RESULTS = Path(__file__).parent.parent / "results"
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no Chromium is installed: `apt-get install chromium`, or name one in CHROMIUM",
+    ),
+    pytest.mark.xdist_group("chromium"),
+]
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+# Contrast as WCAG defines it, of all visible text; what lies behind is mixed from the elements around it.
+CONTRASTS = """() => {
+  const parse = text => {
+    const n = text.match(/-?[\\d.]+(e-?\\d+)?/g).map(Number);
+    const unit = text.startsWith("color(") ? 255 : 1;
+    return [n[0] * unit, n[1] * unit, n[2] * unit, n.length > 3 ? n[3] : 1];
+  };
+  const over = (a, b) => [0, 1, 2].map(i => a[3] * a[i] + (1 - a[3]) * b[i]).concat(1);
+  const light = c => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => {
+    const v = c[i] / 255;
+    return sum + w * (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const behind = e => {
+    const layers = [];
+    for (; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor));
+    return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255, 1]);
+  };
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const e = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || !e.getClientRects().length || e.closest("script, .tip")) continue;
+    const style = getComputedStyle(e);
+    const back = behind(e);
+    const front = over(parse(e.namespaceURI.includes("svg") ? style.fill : style.color), back);
+    const [a, b] = [light(front), light(back)].sort((p, q) => q - p);
+    found.push([(a + 0.05) / (b + 0.05), walk.currentNode.data.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def page_path(tmp_path_factory):
+    """Two estimators with two seeds, one of them in trouble, a run that was killed, and one of a toy."""
+    folder = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(3)
+    for estimator in ("path", "total"):
+        for seed in (0, 1):
+            ends = 1 - 0.9 ** np.arange(1, 61) + 0.01 * rng.uniform(size=60) * (estimator == "path")
+            rows = rows_of([*map(float, 0.99 * ends)], gradient_snr=1.5, evaluations=32.0 + seed)
+            rows[40] |= {"kl": None, "below_bound": 0.2}
+            run = make_run(folder / f"{estimator}{seed}", rows, estimator=estimator, seed=seed)
+            bad = {
+                "warnings": [f"K-hat is too large {EVIL}: `pathgrad evaluate`."],
+                "verdict": "unreliable",
+            }
+            make_evaluation(
+                run, step=600, ess=0.97, ess_err=0.001, **(bad if estimator == "total" else {})
+            )
+    make_run(folder / EVIL, rows_of([0.2]), learning_rate=0.5, steps=500)
+    make_run(folder / "empty", [], steps=500, size=8)
+    toy = RESULTS / "toy/demo"
+    out = folder / "report.html"
+    assert main(["report", str(folder), str(toy), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, page_path):
+    """Open the page, and fail at the end of the test if the browser had anything to complain of."""
+    contexts, complaints = [], []
+
+    def opened(width=1280, **how):
+        context = browser.new_context(viewport={"width": width, "height": 800}, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on(
+            "request",
+            lambda r: (
+                complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None
+            ),
+        )
+        page.goto(page_path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def overflow(page):
+    return page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_is_there_and_readable(visit, tmp_path, width, scheme):
+    page = visit(width, color_scheme=scheme)
+    assert overflow(page) <= 0
+    assert page.locator("img[src=x]").count() == 0
+    assert page.locator("article.card").count() == 6
+    for kind, least in (("svg.chart", 10), ("table", 5), ("img", 2)):
+        boxes = [each.bounding_box() for each in page.locator(kind).all() if each.is_visible()]
+        assert len(boxes) >= least
+        assert all(box["width"] > 50 and box["height"] > 20 for box in boxes)
+    small = page.evaluate(
+        "Math.min(...[...document.querySelectorAll('svg.chart text')]"
+        ".map(t => t.getBoundingClientRect().height).filter(h => h))"
+    )
+    assert small >= 10
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 200
+    assert [found for found in contrasts if found[0] < 4.5] == []
+    picture = tmp_path / "page.png"
+    page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 50_000
+
+
+def test_dark_is_dark_and_can_be_chosen(visit):
+    def shade(page):
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    page = visit(color_scheme="light")
+    light = shade(page)
+    page.get_by_role("button", name="Dark").click()
+    dark = shade(page)
+    assert light == "rgb(245, 246, 248)"
+    assert dark == "rgb(15, 18, 23)"
+    assert shade(visit(color_scheme="dark")) == dark
+    page.get_by_role("button", name="Light").click()
+    assert shade(page) == light
+    # On paper it is light whatever was chosen.
+    page.get_by_role("button", name="Dark").click()
+    page.emulate_media(media="print")
+    assert shade(page) == "rgb(255, 255, 255)"
+
+
+def test_values_are_shown_under_the_pointer(visit):
+    page = visit()
+    chart = page.locator("svg.chart").first  # of the toy: its path gradient ended at 99.58 %
+    box = chart.bounding_box()
+    chart.scroll_into_view_if_needed()
+    chart.hover(position={"x": box["width"] * 0.97, "y": 60})
+    text = page.locator(".tip").inner_text()
+    assert text.startswith("path: ")
+    value, at = text.removeprefix("path: ").split(" % at ")
+    assert float(value) == pytest.approx(99.58, abs=0.01)
+    assert float(at) == pytest.approx(500, abs=2)
+
+
+def test_it_reads_fully_without_scripts(visit):
+    page = visit(360, java_script_enabled=False)
+    assert not page.locator("#theme").is_visible()
+    norms = [page.locator(f".by-{axis} figure").first for axis in ("step", "time")]
+    assert [figure.is_visible() for figure in norms] == [True, False]
+    page.get_by_role("radio", name="training time").check()
+    assert [figure.is_visible() for figure in norms] == [False, True]
+    page.locator("summary").first.click()
+    assert page.locator("article.card").first.is_visible()
+
+
+def test_print_unfolds_everything(visit):
+    page = visit(720, color_scheme="dark")
+    folded = page.locator("details:not([open]) table").first
+    assert not folded.is_visible()
+    page.emulate_media(media="print", color_scheme="dark")
+    assert overflow(page) <= 0
+    assert folded.bounding_box()["height"] > 50
+    assert not page.locator("nav").is_visible()
+    assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+    assert len(page.pdf(format="A4")) > 50_000
