@@ -1,0 +1,102 @@
+"""Time the training of a lattice flow on one device, on two, and in two processes: the same draws each time.
+
+    python -m benchmarks.devices --out results/bench/devices.json
+
+`pathgrad train phi4` itself is timed, by the seconds and steps of its own metrics after the first block. The
+ways take turns, so that whatever else the machine does meets all of them. On CPUs a process with one device
+already uses several cores, so each is also pinned to one.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pathgrad._train.rundir import RunDir, provenance
+
+# Processes, devices in each, and the cores that each may use.
+WAYS = {
+    "one process, one core": (1, 1, [{0}]),
+    "one process, both cores": (1, 1, [{0, 1}]),
+    "one process, two devices": (1, 2, [{0, 1}]),
+    "two processes, a core each": (2, 1, [{0}, {1}]),
+}
+
+
+def train(way: str, out: Path, words: list[str]) -> float:
+    """Train and return the seconds of a step."""
+    processes, devices, cores = WAYS[way]
+    command = [sys.executable, "-m", "pathgrad", "train", "phi4", *words, "--out", str(out)]
+    command += ["--checkpoint-seconds", "1000"]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    if processes > 1:
+        command += ["--coordinator", address, "--processes", str(processes)]
+    started = [
+        subprocess.Popen(
+            command + (["--process-id", str(i)] if processes > 1 else []),
+            env=os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda own=own: os.sched_setaffinity(0, own),
+        )
+        for i, own in enumerate(cores)
+    ]
+    if any([process.wait() for process in started]):
+        raise SystemExit(f"{way}: a process failed; {' '.join(command)}")
+    rows = RunDir.open(out).read_metrics()
+    return (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["step"] - rows[0]["step"])
+
+
+def main() -> None:
+    """Measure, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[8])
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024])
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--repetitions", type=int, default=5)
+    given = parser.parse_args()
+    rows = []
+    for size, batch in itertools.product(given.sizes, given.batches):
+        words = ["--size", str(size), "--batch", str(batch), "--steps", str(given.steps)]
+        words += ["--block", str(given.steps // 6)]
+        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+        with tempfile.TemporaryDirectory() as folder:
+            for i, way in itertools.product(range(given.repetitions), WAYS):
+                seconds[way].append(train(way, Path(folder) / f"{i}-{way}", words))
+                print(size, batch, way, f"{seconds[way][-1] * 1e3:.2f} ms", file=sys.stderr)
+        base = seconds["one process, one core"]
+        rows.append(
+            {
+                "size": size,
+                "batch": batch,
+                "steps": given.steps,
+                "seconds": seconds,
+                "median_seconds": {way: statistics.median(s) for way, s in seconds.items()},
+                "speedup_over_one_core": {
+                    way: {
+                        "median": statistics.median(b / a for a, b in zip(s, base, strict=True)),
+                        "spread": [
+                            min(b / a for a, b in zip(s, base, strict=True)),
+                            max(b / a for a, b in zip(s, base, strict=True)),
+                        ],
+                    }
+                    for way, s in seconds.items()
+                },
+            }
+        )
+    made = provenance() | {"command": f"python -m benchmarks.devices --out {given.out}"}
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps({"rows": rows, "provenance": made}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
