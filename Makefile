@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow check clean
+.PHONY: demo test test-slow check docs docs-serve clean
 
 demo: .venv/.runtime
 	$(BIN)/pathgrad demo --overwrite
@@ -19,6 +19,13 @@ check: .venv/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# The site, in site/; it needs no network to be read.
+docs: .venv/.test
+	$(BIN)/python -m mkdocs build --strict
+
+docs-serve: .venv/.test
+	$(BIN)/python -m mkdocs serve
 
 .venv/.pip:
 	$(PYTHON) -m venv .venv
@@ -38,4 +45,4 @@ check: .venv/.check
 	touch $@
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site

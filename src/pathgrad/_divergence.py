@@ -94,6 +94,12 @@ class Hutchinson(AbstractDivergence):
     def __init__(
         self, probes: int = 1, noise: Literal["rademacher", "gaussian"] = "rademacher"
     ) -> None:
+        """Choose the noise.
+
+        Args:
+            probes: Number of noise vectors.
+            noise: `"rademacher"` or `"gaussian"`.
+        """
         if probes < 1:
             raise ValueError(f"`probes` must be at least 1, got {probes}.")
         if noise not in ("rademacher", "gaussian"):

@@ -1,0 +1,142 @@
+"""Commands in the README and the documents are there, with the options they are given."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pathgrad._cli import arguments
+from pathgrad._cli.main import COMMANDS, find, main
+
+from .docs_helpers import DOCS, PAGES, README, ROOT, blocks
+
+COMMANDS_PAGE = (DOCS / "commands.md").read_text()
+# Of each experiment a run whose options commands can begin with.
+RECORDED = {
+    "train toy": "results/toy/demo/path",
+    "train phi4": "results/phi4/L6-path-s0",
+    "train vae": "results/vae/small-mnist-path-s0",
+}
+
+
+def lines_of(page):
+    """Yield the lines that one would type: those of shell blocks, and whole ones within the text."""
+    for block in blocks(page):
+        if block.language == "":
+            yield from block.text.splitlines()
+    yield from re.findall(r"`((?:pathgrad|python -m) [^`\n]+)`", page.read_text())
+
+
+LINES = sorted({line.strip() for page in [README, *PAGES] for line in lines_of(page)})
+# Those in the text may leave words out.
+OURS = [
+    shlex.split(line, comments=True)[1:]
+    for line in LINES
+    if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\bCOMMAND\b|--help", line)
+]
+
+
+class ParsedError(Exception):
+    """The options were understood; nothing more shall happen."""
+
+
+@pytest.fixture
+def only_parsed(monkeypatch, tmp_path):
+    """Let commands read their options and stop, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    real = arguments.tyro.cli
+
+    def stop(*given, **options):
+        raise ParsedError(real(*given, **options))
+
+    monkeypatch.setattr(arguments.tyro, "cli", stop)
+
+
+def provide_run(name, words):
+    """Put a recorded run where a command wants to begin with one."""
+    wanted = [words[i + 1] for i, word in enumerate(words) if word == "--init-from"]
+    if "--resume" in words:
+        wanted.append(words[words.index("--out") + 1])
+    for path in map(Path, wanted):
+        path.mkdir(parents=True)
+        shutil.copy(ROOT / RECORDED[name] / "config.toml", path)
+
+
+def test_the_documents_have_commands():
+    assert {find(words)[0] for words in OURS if words[0][0] != "-"} == set(COMMANDS)
+    assert len(OURS) > 60
+
+
+@pytest.mark.parametrize("words", OURS, ids=" ".join)
+def test_commands_are_understood(words, only_parsed, capsys):
+    if words == ["--version"]:
+        assert main(words) == 0
+        return
+    provide_run(find(words)[0], words)
+    with pytest.raises(ParsedError):
+        main(words)
+    assert capsys.readouterr().err == ""
+
+
+def test_scripts_that_are_named_are_there():
+    scripts = {
+        *(line.split()[0] for line in LINES if line.startswith("benchmarks/")),
+        *(
+            f"{line.split()[2].replace('.', '/')}.py"
+            for line in LINES
+            if line.startswith("python -m")
+        ),
+    }
+    assert len(scripts) >= 7
+    assert [script for script in sorted(scripts) if not (ROOT / script).is_file()] == []
+    targets = {line.split()[1] for line in LINES if line.startswith("make ")}
+    known = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets
+    assert targets <= known
+
+
+def sections():
+    """Split the page of commands into its parts, by command."""
+    parts = re.split(r"^### pathgrad (.+)$", COMMANDS_PAGE, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_the_page_has_every_command_in_order():
+    assert list(sections()) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", sections())
+def test_options_on_the_page_exist(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    # At the beginning of a line, with a frame or without: what explanations name is indented further.
+    shown = re.findall(r"^[│ ] (--[a-z][a-z0-9-]*)", capsys.readouterr().out, re.MULTILINE)
+    named = set(re.findall(r"--[a-z][a-z0-9-]*", sections()[command]))
+    assert named - set(shown) == set()
+
+
+def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
+    """Fit the density of the page with its own command, made small, and draw from it."""
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "own-problems.md"
+    [density] = [b for b in blocks(page) if b.options.strip() == 'title="my_model.py"']
+    Path("my_model.py").write_text(density.text)
+    lines = [line for line in lines_of(page) if line.startswith("pathgrad ")]
+    fit = next(shlex.split(line)[1:] for line in lines if " fit " in line)
+    draw = next(shlex.split(line)[1:] for line in lines if " sample " in line)
+    tiny = "--width 4 --depth 1 --solver-steps 2 --batch 8 --steps 4 --block 2"
+    assert main([*fit, *shlex.split(tiny)]) == 0
+    assert main(draw) == 0
+    with np.load("draws.npz") as arrays:
+        assert arrays["x"].shape == (10000, 5)
+    written = {path.name for path in Path("runs/mine").iterdir() if path.name[0] != "."}
+    table = COMMANDS_PAGE.partition("## The run directory")[2].partition("## Commands")[0]
+    told = {name.rstrip("/") for name in re.findall(r"`([\w.]+\.\w+|checkpoints/|lock)`", table)}
+    assert written <= told
+    assert {"config.toml", "metrics.jsonl", "checkpoints"} <= written
+    assert main(["data", "list", "--data", "images"]) == 0
+    assert "folder: images" in capsys.readouterr().out
