@@ -49,7 +49,8 @@ def train(way: str, out: Path, words: list[str]) -> float:
         )
         for i, own in enumerate(cores)
     ]
-    if any([process.wait() for process in started]):
+    codes = [process.wait() for process in started]
+    if any(codes):
         raise SystemExit(f"{way}: a process failed; {' '.join(command)}")
     rows = RunDir.open(out).read_metrics()
     return (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["step"] - rows[0]["step"])

@@ -121,7 +121,9 @@ def trained(size, steps):
     return fit, theory
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 6])
+@pytest.mark.parametrize(
+    "size", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow), 6]
+)
 def test_log_z_against_the_transfer_matrix(size):
     """A flow trained for seconds gives the exact log Z within its error, and never a loss below the bound."""
     exact = REFERENCE[6]["log_z"].value if size == 6 else transfer_matrix_log_z(size)
