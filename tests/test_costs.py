@@ -9,6 +9,8 @@ import jax.random as jr
 import pytest
 
 import pathgrad as pg
+from pathgrad._bench.flops import flops_of as flops
+from pathgrad._bench.flops import temporary_bytes_of as temporary_bytes
 
 from .helpers import ADJOINTS, DIVERGENCES, ESTIMATORS
 
@@ -29,14 +31,6 @@ def compile_for(fn, flow):
     parameters, static = eqx.partition(flow, eqx.is_inexact_array)
     run = jax.jit(lambda parameters, key: fn(eqx.combine(parameters, static), key))
     return run.lower(parameters, jr.key(0)).compile()
-
-
-def flops(program):
-    return program.cost_analysis()["flops"]
-
-
-def temporary_bytes(program):
-    return program.memory_analysis().temp_size_in_bytes
 
 
 @functools.cache

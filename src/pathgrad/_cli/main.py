@@ -27,10 +27,15 @@ COMMANDS = {
         "sample", "draw from a trained flow, with log-weights, or images, into an .npz file"
     ),
     "compare": Command("compare", "a table, and a picture, of several runs"),
+    "report": Command("report", "one self-contained HTML page of one or many runs"),
     "plot": Command("plot", "one figure of one or several runs: training, fields, weights, ..."),
     "data list": Command("data", "the image data sets, and which of them are there"),
     "data verify": Command("data", "check the image files against their known hashes"),
     "data download": Command("data", "fetch image data sets from where they were published"),
+    "bench cnf": Command("bench", "cost of a training gradient: time, FLOPs, memory, by estimator"),
+    "bench phi4": Command("bench", "the same of a lattice flow"),
+    "bench vae": Command("bench", "the same of an autoencoder"),
+    "bench all": Command("bench", "a study of all costs, with tables and pictures"),
     "demo": Command("demo", "path against total gradient on one small target, in a minute"),
 }
 
@@ -47,6 +52,7 @@ A first session:
   pathgrad train toy --target banana --out runs/total --estimator total
   pathgrad compare runs/path runs/total --plot compare.png
   pathgrad evaluate runs/path
+  pathgrad report runs/path runs/total --out report.html
 Few, large steps by least squares on the log-weights, for small flows:
   pathgrad train phi4 --size 6 --optimizer gauss-newton --out runs/L6
 """

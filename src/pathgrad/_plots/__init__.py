@@ -3,6 +3,8 @@
 Every `plot_x` writes a file; the `x_figure` beside it returns the Matplotlib figure instead.
 """
 
+from .bench import costs_figure as costs_figure
+from .bench import plot_costs as plot_costs
 from .elbo import elbo_figure as elbo_figure
 from .elbo import evaluations_figure as evaluations_figure
 from .elbo import plot_elbo as plot_elbo

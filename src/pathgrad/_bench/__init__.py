@@ -1,0 +1,1 @@
+"""What a training gradient costs: time, FLOPs, memory. Behind `pathgrad bench`."""
