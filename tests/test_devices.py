@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import pathgrad as pg
 from pathgrad._cli.loading import load_run
 from pathgrad._cli.main import main
 from pathgrad._cli.processes import Processes
+from pathgrad._train.block_gradients import BlockGradients
 
 pytestmark = pytest.mark.xdist_group("devices")
 ROOT = Path(__file__).parent.parent
@@ -60,14 +62,23 @@ def test_two_devices_evaluate_the_draws_of_one(two_devices):
     found = two_devices["evaluation"]
     assert found["shape"] == [33, 2]  # an odd number, of which each makes its part
     assert max(found["x"], found["log_weight"]) < 1e-12
+    assert set(found["shared_by"]) == {2}
+
+
+def test_the_work_is_really_shared(two_devices):
+    found = two_devices["sharing"]
+    assert found["devices"] == [2, 2]
+    assert found["reductions"] >= 1
+    assert found["reductions"] + found["gathers"] <= 3  # a step, whatever the steps of its solves
+    assert found["second"] == [1]  # where it was asked to be
 
 
 def test_two_devices_share_the_images_of_an_autoencoder(two_devices):
     found = two_devices["autoencoder"]
     assert found["moved"] > 1e-3
     assert found["parameters"] < 1e-6
-    assert max(found["numbers"]) < 1e-4
-    assert max(found["validation"], found["bound"], found["likelihood"]) < 1e-4
+    assert max([*found["rows"], found["bound"], found["likelihood"]]) < 1e-6
+    assert found["devices"] == [1, 2]
 
 
 def test_as_many_devices_as_the_draws_can_be_divided_by(two_devices):
@@ -133,10 +144,22 @@ def wait_for_step(out, step, processes):
         time.sleep(0.02)
 
 
+def last_step(out):
+    return int(max(out.glob("checkpoints/*.ckpt")).stem[5:])
+
+
 def test_two_processes_train_to_the_parameters_of_one_even_if_one_is_killed(tmp_path):
     out = tmp_path / "two"
-    first, second = start_two(out, "--steps", "1000000")
-    wait_for_step(out, 10, [first, second])
+    processes = start_two(out, "--steps", "1000000")
+    wait_for_step(out, 10, processes)
+    processes[1].send_signal(signal.SIGTERM)  # to one of them
+    said = [p.communicate(timeout=60)[1] for p in processes]
+    assert [p.returncode for p in processes] == [130, 130], said
+    assert "stopped at step" in said[0]
+    assert "stopp" not in said[1]  # the second one is silent
+
+    first, second = start_two(out, "--resume")
+    wait_for_step(out, last_step(out) + 5, [first, second])
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
     _, err = first.communicate(timeout=60)
@@ -147,8 +170,7 @@ def test_two_processes_train_to_the_parameters_of_one_even_if_one_is_killed(tmp_
     assert "Traceback" not in err
     second.communicate()
 
-    done = int(max(out.glob("checkpoints/*.ckpt")).stem[5:])
-    steps = done + 20
+    steps = last_step(out) + 20
     processes = start_two(out, "--resume", "--steps", str(steps))
     said = [p.communicate(timeout=SECONDS) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], said
@@ -201,17 +223,41 @@ def test_incomplete_addresses_are_refused(given, remedy):
 def test_a_launcher_is_recognised_by_more_than_one_task(monkeypatch):
     joined = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda *a, **k: joined.append(a))
-    for name in ("SLURM_NTASKS", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"):
-        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "OMPI_")):
+            monkeypatch.delenv(name)
     Processes().join()
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "1")
+    # A script in an allocation of eight tasks is one process; `srun` makes the steps.
+    allocation = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+    for name, value in allocation.items():
+        monkeypatch.setenv(name, value)
+    Processes().join()
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "node[1-2]")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     Processes().join()
     assert joined == []
-    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
     Processes().join()
-    monkeypatch.delenv("SLURM_NTASKS")
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    assert joined == [(None, None, None)]  # JAX finds out the rest
+    Processes(processes=1).join()
+    for name in allocation | {"SLURM_STEP_NODELIST": "", "SLURM_STEP_NUM_TASKS": ""}:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    Processes().join()  # of Open MPI 5, which JAX cannot read
+    assert len(joined) == 1
+    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "1531576320.0;tcp://10.96.0.1:34911")
     Processes().join()
-    assert joined == [(None, None, None)] * 2  # JAX finds out the rest
+    assert len(joined) == 2
+
+
+def test_signal_to_noise_of_a_block_is_that_of_its_gradients():
+    keys = jr.split(jr.key(0), 6)
+    gradients = [{"a": 3.0 + jr.normal(key, (4,)), "b": jr.uniform(key, ())} for key in keys]
+    block = BlockGradients.none(gradients[0])
+    for i, gradient in enumerate(gradients):
+        block = block.add(gradient, jnp.asarray(True))
+        if i == 2:  # a step that was skipped
+            block = block.add(jax.tree.map(lambda x: x * jnp.nan, gradient), jnp.asarray(False))
+        assert np.isfinite(block.snr()) == (i > 0)
+    stacked = jax.tree.map(lambda *g: jnp.stack(g), *gradients)
+    np.testing.assert_allclose(block.snr(), pg.metrics.gradient_snr(stacked), rtol=1e-12)

@@ -1,6 +1,7 @@
 """Run by `test_devices.py` in a process of its own that has two devices: the same work on one and on both."""
 
 import json
+import re
 import sys
 
 import equinox as eqx
@@ -12,10 +13,11 @@ import optax
 
 import pathgrad as pg
 from pathgrad.experiments.vae import convolution
+from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.evaluation import likelihoods, negative_elbos
 from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.step import begin, take_step
-from pathgrad.experiments.vae.training import validate
+from pathgrad.experiments.vae.options import AutoencoderTrainOptions
+from pathgrad.experiments.vae.training import AutoencoderTrainer, initial_state
 
 from .helpers import bent_flow, skewed_target
 
@@ -56,6 +58,27 @@ def flows():
     }
 
 
+def sharing():
+    """Evidence that the work is shared at all: where things are, and what the compiled block exchanges."""
+    settings = pg.Settings(optax.adam(1e-2), n=16, block=2)
+    trainer = pg.Trainer(jr.key(0), settings)
+    state, _ = next(trainer.blocks(pg.init(bent_flow(), skewed_target(), settings.optimizer), 2))
+    text = trainer._method._compiled[2].compiled.as_text()
+    second = pg.fit(
+        pg.Flow(pg.DiagonalNormal.standard((2,))),
+        skewed_target(),
+        key=jr.key(0),
+        steps=2,
+        devices=BOTH[1:],
+    )
+    return {
+        "devices": [len(state.step.sharding.device_set), trainer.devices],
+        "reductions": len(re.findall(r" all-reduce(?:-start)?\(", text)),
+        "gathers": len(re.findall(r" all-gather(?:-start)?\(", text)),
+        "second": [device.id for device in second.state.step.sharding.device_set],
+    }
+
+
 def training():
     for name, (flow, estimator) in flows().items():
         one, both = (trained(flow, devices, estimator) for devices in (ONE, BOTH))
@@ -75,59 +98,69 @@ def training():
 
 def evaluation():
     flow, target = bent_flow(), skewed_target()
+    seen, shard_map = [], jax.shard_map
+    jax.shard_map = lambda *given, **more: (
+        seen.append(more["mesh"].size) or shard_map(*given, **more)
+    )
     draws = pg.weighted_draws(flow, target, key=jr.key(5), n=33)
+    jax.shard_map = shard_map
     # Independently of chunks and devices: by the keys alone.
     key = jr.fold_in(jr.fold_in(jr.key(5), 2**30), 0)
     x, log_q = flow.sample_and_log_prob(key=key, n=33)
     log_p = jax.vmap(target.log_prob)(x)
     yield (
         "evaluation",
-        {"x": distance(x, draws["x"]), "shape": draws["x"].shape}
+        {"shared_by": seen, "x": distance(x, draws["x"]), "shape": draws["x"].shape}
         | {"log_weight": distance(log_p - log_q, draws["log_weight"])},
     )
 
 
 def autoencoder():
+    """Two epochs of which the last batch is odd, with validation, then evaluation."""
     convolution._rewrites = lambda: False  # compiles faster
-    options = {"channels": 1, "latent": 2, "cnfs": 1, "width": 4, "depth": 1, "rank": 1}
-    model = Autoencoder(jr.key(0), (8, 4), levels=2, activation="tanh", **options)
-    images = jr.bernoulli(jr.key(1), 0.4, (6, 8, 4)).astype(jnp.uint8)
-    optimizer = optax.adam(1e-2)
-    found = []
-    for mesh in (None, pg.devices.mesh_for(6)):
-        moving = pg.devices.replicated(begin(model, optimizer), mesh)
-        given = pg.devices.replicated((images, jr.key(2), jnp.ones(())), mesh)
-        run = eqx.filter_jit(take_step)
-        found.append(run(moving, *given, optimizer, pg.PathGradient(), mesh))
-    (one, few), (both, many) = found
-    host = np.asarray(images)
-    validations = [
-        validate(model, host[:5], 4, jr.key(4), mesh) for mesh in (None, pg.devices.mesh_for(4))
-    ]
-    bound = negative_elbos(model, host[:5], key=jr.key(6), batch=3).each
-    with jax.default_device(jax.devices()[0]):
-        pg.devices.mesh_for, kept = (lambda n: None), pg.devices.mesh_for
-        alone = negative_elbos(model, host[:5], key=jr.key(6), batch=3).each
-        (single,) = likelihoods(model, host[:1], key=jr.key(7), samples=7)
-        pg.devices.mesh_for = kept
-    (shared,) = likelihoods(model, host[:1], key=jr.key(7), samples=7)
+    sizes = {"channels": 1, "latent": 2, "cnfs": 1, "width": 4, "depth": 1, "rank": 1}
+    model = Autoencoder(jr.key(0), (8, 4), levels=2, activation="tanh", **sizes)
+    images = np.random.RandomState(0).randint(0, 2, (7, 8, 4)).astype(np.uint8)
+    dataset = Dataset("made up", images, images[:5], images[:5], 2, False)
+    options = AutoencoderTrainOptions(batch=4)
+    both = _autoencoder(model, dataset, options)
+    kept, pg.devices.mesh_for = pg.devices.mesh_for, lambda *given: None
+    one = _autoencoder(model, dataset, options)
+    pg.devices.mesh_for = kept
     yield (
         "autoencoder",
         {
-            "moved": distance(model, one.model),
-            "parameters": distance(one.model, both.model),
-            "numbers": [abs(float(a) - float(b)) for a, b in zip(few, many, strict=True)],
-            "validation": abs(validations[0] - validations[1]),
-            "bound": distance(jnp.asarray(bound), jnp.asarray(alone)),
-            "likelihood": abs(single.log_p - shared.log_p),
+            "moved": distance(model, one["model"]),
+            "parameters": distance(one["model"], both["model"]),
+            "rows": [abs(one["row"][k] - both["row"][k]) for k in one["row"] if k != "seconds"],
+            "bound": distance(jnp.asarray(one["bound"]), jnp.asarray(both["bound"])),
+            "likelihood": abs(one["likelihood"] - both["likelihood"]),
+            "devices": [one["devices"], both["devices"]],
         },
     )
+
+
+def _autoencoder(model, dataset, options):
+    optimizer = optax.adam(1e-2)
+    trainer = AutoencoderTrainer(jr.key(2), dataset, options, optimizer, pg.PathGradient())
+    state, row = initial_state(model, optimizer), {}
+    for state, row in trainer.blocks(state, 4):
+        pass
+    (found,) = likelihoods(model, dataset.test[:1], key=jr.key(7), samples=7)
+    return {
+        "model": state.moving.model,
+        "row": row,
+        "bound": negative_elbos(model, dataset.test, key=jr.key(6), batch=3).each,
+        "likelihood": found.log_p,
+        "devices": trainer.devices,
+    }
 
 
 def main():
     assert len(BOTH) == 2
     jax.config.update("jax_enable_x64", True)
     found = dict([*training(), *evaluation(), *autoencoder()])
+    found["sharing"] = sharing()
     found["meshes"] = {n: getattr(pg.devices.mesh_for(n), "size", 1) for n in (7, 8)}
     json.dump(found, sys.stdout)
 

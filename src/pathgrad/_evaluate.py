@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,7 +13,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
-from . import devices, metrics
+from . import devices as sharing
+from . import metrics
 from ._flow import Flow
 from ._target import Target, log_prob_of
 from ._tree import number_of_draws, over_draws
@@ -85,7 +86,7 @@ def _weights(
         assert draw.log_q is not None
         return draw.x, draw.log_q, log_p - draw.log_q, evaluations
 
-    return devices.for_each_draw(part, mesh)(arrays, jr.split(key, n))
+    return sharing.for_each_draw(part, mesh)(arrays, jr.split(key, n))
 
 
 def weighted_chunks(
@@ -95,6 +96,7 @@ def weighted_chunks(
     key: Key[Array, ""],
     n: int,
     tell: Callable[[int], None] = lambda done: None,
+    devices: Sequence[Any] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Draw `n` points with their log density and importance weight, and hand them out a chunk at a time.
 
@@ -106,6 +108,8 @@ def weighted_chunks(
         key: Source of the draws.
         n: Number of draws.
         tell: Called with the number of draws made so far.
+        devices: That share the draws. Default: all. With several processes, all of them must call this, or
+            give it devices of their own (`jax.local_devices()`).
 
     Returns:
         For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and the number
@@ -113,17 +117,20 @@ def weighted_chunks(
     """
     if n < 1:
         raise ValueError(f"The number of samples must be at least 1, got {n}.")
-    return _chunks(flow.exact(), target, key, n, tell)
-
-
-def _chunks(flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None]):
-    chunk = min(n, flow._chunk(None))
     # Leaves that belong to single draws stay together.
-    mesh = devices.mesh_for(None) if number_of_draws((flow, target)) is None else None
+    alone = number_of_draws((flow, target)) is not None
+    mesh = None if alone else sharing.mesh_for(None, devices)
+    return _chunks(flow.exact(), target, key, n, tell, mesh)
+
+
+def _chunks(
+    flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None], mesh: Mesh | None
+):
+    chunk = min(n, flow._chunk(None))
     key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
-    flow, target = devices.replicated((flow, target), mesh)
+    flow, target = sharing.replicated((flow, target), mesh)
     for i in range(math.ceil(n / chunk)):
-        own_key = devices.replicated(jr.fold_in(key, i), mesh)
+        own_key = sharing.replicated(jr.fold_in(key, i), mesh)
         made = jax.tree.map(np.asarray, _weights(flow, target, own_key, chunk, mesh))
         x, log_q, log_weight = (part[: n - i * chunk] for part in made[:3])
         tell(min(n, (i + 1) * chunk))
@@ -137,9 +144,10 @@ def weighted_draws(
     key: Key[Array, ""],
     n: int,
     tell: Callable[[int], None] = lambda done: None,
+    devices: Sequence[Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return all that `weighted_chunks` hands out, in one array each; `evaluations` for each chunk."""
-    parts = list(weighted_chunks(flow, target, key=key, n=n, tell=tell))
+    parts = list(weighted_chunks(flow, target, key=key, n=n, tell=tell, devices=devices))
     whole = {
         name: np.concatenate([part[name] for part in parts])
         for name in ("x", "log_q", "log_weight")
@@ -148,10 +156,10 @@ def weighted_draws(
 
 
 def _weights_alone(
-    flow: Flow, target: Target, key: Key[Array, ""], n: int
+    flow: Flow, target: Target, key: Key[Array, ""], n: int, devices: Sequence[Any] | None
 ) -> dict[str, np.ndarray]:
     """Return `log_weight` and `evaluations` of `weighted_draws`, without ever holding all points."""
-    chunks = weighted_chunks(flow, target, key=key, n=n)
+    chunks = weighted_chunks(flow, target, key=key, n=n, devices=devices)
     parts = [(chunk["log_weight"], chunk["evaluations"]) for chunk in chunks]
     log_weight, evaluations = zip(*parts, strict=True)
     return {"log_weight": np.concatenate(log_weight), "evaluations": np.stack(evaluations)}
@@ -165,6 +173,7 @@ def evaluate(
     n: int = 16384,
     sample_target: Callable[[Any], Any] | None = None,
     draws: dict[str, np.ndarray] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Evaluation:
     """Evaluate a flow against its target, with exact divergences.
 
@@ -176,9 +185,10 @@ def evaluate(
         sample_target: One exact draw of the target from a key, for the forward ESS.
         draws: The result of `weighted_draws` with the same key, to save making it again; only
             `log_weight` and `evaluations` are looked at.
+        devices: That share the draws, as in `weighted_chunks`. Default: all.
     """
     if draws is None:
-        draws = _weights_alone(flow, target, key, n)
+        draws = _weights_alone(flow, target, key, n, devices)
     log_weight, centre = _centred(draws["log_weight"])
     z, kl = metrics.log_z(log_weight), metrics.reverse_kl(log_weight)
     numbers = {
@@ -197,7 +207,7 @@ def evaluate(
         if sample_target is None
         else _forward_ess(flow, target, sample_target, key),
     }
-    numbers |= _solver_shift(flow, target, key, draws["log_weight"])
+    numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
     # Below this, a shift is rounding: every log-weight is known to as much.
     rounding = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
     found = _warnings(numbers, max(_NO_SHIFT, rounding))
@@ -215,7 +225,11 @@ def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
 
 
 def _solver_shift(
-    flow: Flow, target: Target, key: Key[Array, ""], log_weight: np.ndarray
+    flow: Flow,
+    target: Target,
+    key: Key[Array, ""],
+    log_weight: np.ndarray,
+    devices: Sequence[Any] | None,
 ) -> dict[str, float]:
     """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
     names = ("solver_shift", "solver_shift_err", "ess_shift", "ess_shift_err")
@@ -227,7 +241,7 @@ def _solver_shift(
     # The first draws of the same key; only the solver differs.
     n = min(log_weight.size, _SHIFT_DRAWS)
     before, centre = _centred(log_weight[:n])
-    finer = _weights_alone(flow.refined(2), target, key, n)["log_weight"]
+    finer = _weights_alone(flow.refined(2), target, key, n, devices)["log_weight"]
     after = jnp.asarray(finer - np.asarray(centre, finer.dtype))
     z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
     # A draw moves log Z by w / Z - 1, on either side; their difference is its influence on the shift.

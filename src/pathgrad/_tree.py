@@ -134,7 +134,9 @@ def key_of_each(key: Key[Array, "*batch"], n: int) -> Key[Array, " {n}"]:
     if key.ndim == 0:
         return jr.split(key, n)
     if key.shape != (n,):
-        raise ValueError(f"`key` has the shape {key.shape}; give one key, or {n}: one for each draw.")
+        raise ValueError(
+            f"`key` has the shape {key.shape}; give one key, or {n}: one for each draw."
+        )
     return key
 
 

@@ -3,7 +3,7 @@
 The same code runs on one device and on many. `spread` hands each device its part of the draws; `average`,
 `gather` and the like bring the parts together again, and do nothing where there is only one. Since every
 draw has a key of its own, draws do not depend on the number of devices, and results only by the order of
-summation.
+summation (and, where `for_each_draw` cannot divide evenly, by the tolerance of an adaptive solver).
 
 `pathgrad.fit` and `pathgrad.evaluate` do all this by themselves; here is what they do it with.
 """
@@ -26,7 +26,7 @@ _AXIS = "draws"
 
 
 def mesh_for(n: int | None, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """Return the devices that share `n` draws evenly: as many as can, `None` if that is one.
+    """Return the devices that share `n` draws evenly: as many as can, `None` for the default device alone.
 
     With several processes every one of them must have its part, so there the number has to be divisible.
 
@@ -44,10 +44,12 @@ def mesh_for(n: int | None, devices: Sequence[Any] | None = None) -> Mesh | None
         nearest = f"{lower} or {lower + len(devices)}" if lower else f"{len(devices)}"
         raise UserError(
             f"{n} draws cannot be shared evenly by {len(devices)} devices of several processes. Take "
-            f"a batch of {nearest}."
+            f"a batch of {nearest}, or a number of devices that divides {n}."
         )
     count = next(k for k in range(min(len(devices), n), 0, -1) if n % k == 0)
-    return None if count == 1 else Mesh(np.asarray(devices[:count]), (_AXIS,))
+    if count == 1 and devices[0] == jax.local_devices()[0]:
+        return None  # where everything is anyway
+    return Mesh(np.asarray(devices[:count]), (_AXIS,))
 
 
 def spread(fn: Callable[..., T], mesh: Mesh | None) -> Callable[..., T]:
@@ -99,6 +101,8 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
     everywhere = NamedSharding(mesh, PartitionSpec())
 
     def put(x):
+        if isinstance(x, np.ndarray):
+            return jax.make_array_from_callback(x.shape, everywhere, lambda index: x[index])
         if not isinstance(x, jax.Array) or x.sharding == everywhere:
             return x
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -106,8 +110,7 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
                 put(jax.random.key_data(x)), impl=jax.random.key_impl(x)
             )
         # (`device_put` only knows the devices of its own process.)
-        here = np.asarray(x)
-        return jax.make_array_from_callback(x.shape, everywhere, lambda index: here[index])
+        return put(np.asarray(x))
 
     return jax.tree.map(put, tree)
 
@@ -152,6 +155,11 @@ def everywhere(condition: Array) -> Array:
 def largest(tree: T) -> T:
     """Return the largest over devices, of each number."""
     return lax.pmax(tree, _AXIS) if _shared() else tree
+
+
+def several_processes(mesh: Mesh | None) -> bool:
+    """Whether a mesh has devices of more than one process."""
+    return mesh is not None and len({device.process_index for device in mesh.devices.flat}) > 1
 
 
 def any_process(flag: bool) -> bool:  # noqa: FBT001

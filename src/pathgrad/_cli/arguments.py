@@ -30,9 +30,9 @@ class Where:
     out: Path | None = None
     """Directory of the run. By default one in runs/, named after experiment, method and seed."""
     resume: bool = False
-    """Go on with the run in --out from its last checkpoint, to the same bits as without the break. Its
-    options are those of the run; --steps (--epochs, --patience) and --max-seconds may be given anew (a
-    decaying learning rate then follows the new number of steps)."""
+    """Go on with the run in --out from its last checkpoint, to the same bits as without the break (on as many
+    devices). Its options are those of the run; --steps (--epochs, --patience) and --max-seconds may be
+    given anew (a decaying learning rate then follows the new number of steps)."""
     overwrite: bool = False
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0

@@ -8,6 +8,7 @@ from pathgrad.experiments.options import FlowOptions, TrainOptions
 from pathgrad.experiments.toy import ToyOptions
 
 from .arguments import Where, parse
+from .processes import Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,9 @@ def run(prog: str, words: list[str]) -> int:
         )
         flow = FlowOptions(solver_steps=8)
         options = ToyOptions(target="correlated", flow=flow, training=training)
-        code = train("toy", options, Where(paths[estimator], overwrite=given.overwrite))
+        alone = Processes(processes=1)
+        where = Where(paths[estimator], overwrite=given.overwrite, together=alone)
+        code = train("toy", options, where)
         if code:
             return code
         if estimator == "path":

@@ -242,7 +242,7 @@ def _counting(samples: int):
 
     @contextmanager
     def bar():
-        if not sys.stderr.isatty():
+        if not sys.stderr.isatty() or not is_first():
             yield lambda done: None
             return
         from rich.console import Console

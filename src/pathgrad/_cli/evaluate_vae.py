@@ -26,6 +26,7 @@ def evaluate_autoencoder(
 
     The likelihoods take long; Ctrl-C ends them, and what there is of them is kept.
     """
+    import jax
     import jax.random as jr
     import numpy as np
 
@@ -75,6 +76,8 @@ def evaluate_autoencoder(
     try:
         found.extend(each)
     except KeyboardInterrupt:
+        if jax.process_count() > 1:
+            raise  # the others are in the middle of another image, and would wait
         print(f"pathgrad: stopped after {len(found)} images", file=sys.stderr)
     if nll_images:
         yield told()

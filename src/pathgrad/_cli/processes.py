@@ -14,7 +14,7 @@ _CONNECT_SECONDS = 120  # for all processes to be there
 _SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
 
 # How the libraries that carry messages say that the other end is gone.
-_LOST = ("gloo", "nccl", "connection", "unavailable", "coordination", "heartbeat", "socket")
+_LOST = ("gloo", "nccl", "unavailable", "coordination service", "heartbeat")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +33,20 @@ class Processes:
         """Connect to the other processes, if there are any. Before JAX is used for anything else."""
         import jax
 
-        if jax.distributed.is_initialized():
+        if jax.distributed.is_initialized() or (self.processes == 1 and not self.coordinator):
             return
-        if self.coordinator is None and self.processes is None and self.process_id is None:
+        if (self.coordinator, self.processes, self.process_id) == (None, None, None):
             if not _launched_together():
                 return
         else:
             self._check()
+            print(
+                f"pathgrad: meeting {self.processes or 'the other'} processes at {self.coordinator}, within "
+                f"{_CONNECT_SECONDS} s; JAX ends those that are left alone",
+                file=sys.stderr,
+            )
+        # It would take SIGTERM away from us, by which a training is asked to save and stop.
+        jax.config.update("jax_enable_preemption_service", False)
         try:
             jax.distributed.initialize(
                 self.coordinator,
@@ -50,9 +57,8 @@ class Processes:
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(
-                f"The processes did not find each other within {_CONNECT_SECONDS} s: {error} Is "
-                "--coordinator the address of the process with --process-id 0, is its port free, and are all "
-                "--processes running?"
+                f"The processes could not begin together: {error} Give --coordinator, --processes and "
+                "--process-id, or --processes 1 for one that is alone."
             ) from error
 
     def _check(self) -> None:
@@ -76,7 +82,7 @@ class Processes:
         self.join()
         import jax
 
-        if jax.process_count() == 1:
+        if is_alone():
             yield
             return
         try:
@@ -93,15 +99,24 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
+def is_alone() -> bool:
+    """Whether this is the only process."""
+    import jax
+
+    return jax.process_count() == 1
+
+
 def _launched_together() -> bool:
-    """Whether a launcher that JAX knows has started several of us."""
-    for count, rank in (
-        ("SLURM_NTASKS", "SLURM_PROCID"),
-        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ):
-        if rank in os.environ and int(os.environ.get(count) or 1) > 1:
-            return True
-    return False
+    """Whether a launcher that JAX knows has started several of us.
+
+    A script in a SLURM allocation is one process, whatever the allocation is for: steps of `srun` are many.
+    """
+    given = os.environ
+    slurm = "SLURM_PROCID" in given and "SLURM_STEP_NODELIST" in given
+    if slurm and int(given.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
+        return True
+    # (Open MPI 5 has left out the address by which JAX finds the first process.)
+    return "OMPI_MCA_orte_hnp_uri" in given and int(given.get("OMPI_COMM_WORLD_SIZE") or 1) > 1
 
 
 def _end(error: BaseException, who: str, again: str) -> None:
@@ -111,10 +126,10 @@ def _end(error: BaseException, who: str, again: str) -> None:
         text, code = str(error), 2
     elif isinstance(error, KeyboardInterrupt):
         text, code = "interrupted", 130
-    elif any(word in said for word in _LOST):
+    elif isinstance(error, RuntimeError | ValueError) and any(word in said for word in _LOST):
         text = (
-            "another process of this job has ended, so this one ends too "
-            f"({str(error).splitlines()[0]}). See what that one says. {again}"
+            "another process of this job has ended or cannot be reached, so this one ends too. See what "
+            f"that one says. {again}\n(JAX: {error})"
         )
         code = 1
     else:

@@ -18,6 +18,7 @@ from .arguments import (
     same_experiment,
     stored_options,
 )
+from .processes import is_alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,9 @@ def _climb(prog: str, words: list[str]) -> int:
     plain = Phi4Options()
     given = parse(TrainPhi4, prog, words, TrainPhi4(plain, "best"))
     asked = given.phi4
+    given.run.together.join()
+    if not is_alone():
+        raise UserError("--preset best trains by gauss-newton, in one process. Start it once.")
     _refuse_what_a_ladder_ignores(words)
     rungs = ladder(asked.size, asked.training.seed)
     out = given.run.out or Path("runs") / f"phi4-best-s{asked.training.seed}"
@@ -86,6 +90,7 @@ _LADDER_TAKES = (
     "--resume",
     "--overwrite",
     "--checkpoint-seconds",
+    "--processes",
 )
 
 

@@ -1,5 +1,6 @@
 """Train an experiment in a run directory: checkpoints, interruptions, progress."""
 
+import hashlib
 import signal
 import sys
 import time
@@ -8,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
+import numpy as np
 
 import pathgrad as pg
 from pathgrad._train.progress import report
@@ -17,7 +20,7 @@ from pathgrad.experiments import registry
 from pathgrad.experiments.problem import keys
 
 from .arguments import Where
-from .processes import is_first
+from .processes import is_alone, is_first
 
 
 def train(
@@ -46,29 +49,39 @@ def _begin(experiment: str, options: Any, where: Where, out: Path, begin: Any, a
         state = problem.initial_state(flow)
     else:
         state = problem.initial_state()
-    seconds = 0.0
+    # Before anything is written: it may refuse.
+    trainer = problem.trainer(keys(options.training.seed)[1], 0.0)
+    if is_first() and trainer.devices < jax.device_count():
+        print(
+            f"pathgrad: {trainer.devices} of {jax.device_count()} devices are used: their number must divide "
+            "the --batch, and gauss-newton uses one",
+            file=sys.stderr,
+        )
     run = RunDir.open(out) if where.resume else RunDir(out)
     written = registry.write_options(experiment, options)
 
     def make() -> None:
         if not where.resume:
-            devices = {"devices": jax.device_count(), "processes": jax.process_count()}
+            devices = {"devices": trainer.devices, "processes": jax.process_count()}
             made = {"provenance": provenance() | devices | origin}
             RunDir.create(out, written | made, overwrite=where.overwrite)
 
     with _held(run, make):
         if where.resume:
-            state, seconds = load_state(run, state)
+            state, trainer.seconds = load_state(run, state)
         if where.resume and is_first():
             run.truncate_metrics(int(state.step))
             run.write_config(run.config | written)
         elif is_first():
             # What a run begins with may be gone when it is resumed.
-            run.checkpoints.save(state, step=0, meta={"seconds": seconds})
-        _check_same_step(int(state.step), out)
-        return _train(
-            run, problem, options.training, state, seconds, where.checkpoint_seconds, again
+            run.checkpoints.save(state, step=0, meta={"seconds": 0.0})
+        _check_same(state, written)
+        code = _train(
+            run, problem, trainer, options.training, state, where.checkpoint_seconds, again
         )
+        # All leave together: what comes next may read what the first one has written.
+        pg.devices.any_process(False)
+        return code
 
 
 @contextmanager
@@ -98,26 +111,30 @@ def load_state(run: RunDir, state: Any) -> tuple[Any, float]:
     return state, float(read_header(newest).meta["seconds"])
 
 
-def _check_same_step(step: int, out: Path) -> None:
-    """Raise unless all processes begin at the same step."""
-    if pg.devices.any_process(step != pg.devices.of_first_process(step)):
+def _check_same(state: Any, written: dict[str, Any]) -> None:
+    """Raise unless all processes begin with the same numbers and options."""
+    if is_alone():
+        return
+    digest = hashlib.sha256(repr(sorted(written.items())).encode())
+    for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_array)):
+        digest.update(np.asarray(leaf).tobytes())
+    mine = int.from_bytes(digest.digest()[:3])
+    if pg.devices.any_process(mine != pg.devices.of_first_process(mine)):
         raise pg.UserError(
-            f"The processes see different checkpoints in {out}, so it is not the same directory for "
-            "all of them. Put --out on a file system that they share."
+            "The processes do not begin with the same flow and options. Start all of them by the same "
+            "command, but for --process-id, on a file system that they share."
         )
 
 
 def _train(
     run: RunDir,
     problem: Any,
+    trainer: Any,
     options: Any,
     state: Any,
-    seconds: float,
     between_checkpoints: float,
     again: str,
 ) -> int:
-    _, train_key, _ = keys(options.seed)
-    trainer = problem.trainer(train_key, seconds)
     began = saved = time.monotonic()
     row: dict[str, Any] | None = None
     alarmed: list[int] = []
@@ -141,7 +158,8 @@ def _train(
                     saved = time.monotonic()
     except pg.TrainingDiverged as failure:
         _save(run, failure.state, trainer)
-        print(f"pathgrad: {failure} They are saved in {run.path}.", file=sys.stderr)
+        if is_first():
+            print(f"pathgrad: {failure} They are saved in {run.path}.", file=sys.stderr)
         return 1
     _save(run, state, trainer)
     if ended:
@@ -201,6 +219,8 @@ def _stop_signals() -> Iterator[Any]:
         if seen and number == signal.SIGINT:
             raise KeyboardInterrupt
         seen.append(number)
+        if not is_first():
+            return
         print("\npathgrad: stopping after this block (again to stop at once)", file=sys.stderr)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -230,8 +250,8 @@ def _summarise(run: RunDir, row: Any, wanted: int, state: Any, trainer: Any, wal
     rate = trainer.seconds / steps * 1e3
     print(
         f"{steps} steps in {trainer.seconds:.1f} s ({rate:.2f} ms a step; compiling took "
-        f"{trainer.compile_seconds:.1f} s, {wall:.1f} s in all on {jax.device_count()} "
-        f"{jax.default_backend()} device{'s' if jax.device_count() > 1 else ''})."
+        f"{trainer.compile_seconds:.1f} s, {wall:.1f} s in all on {trainer.devices} "
+        f"{jax.default_backend()} device{'s' if trainer.devices > 1 else ''})."
     )
     if "ess" in row:
         print(

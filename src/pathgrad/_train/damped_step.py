@@ -42,9 +42,9 @@ def damped_step(
     damping: float,
     trust: float,
 ) -> DampedStep:
-    r"""Solve $(A + \lambda\,\mathrm{tr}(A)/P)\,\delta = c$, and decide how much of it to take.
+    r"""Solve $(A + \lambda\,\mathrm{tr}(A)/P\,I)\,\delta = c$, and decide how much of it to take.
 
-    Let $H = A (A + \lambda\,\mathrm{tr}(A)/P)^{-1}$. A fit to pure noise of variance 1 leaves
+    Let $H = A (A + \lambda\,\mathrm{tr}(A)/P\,I)^{-1}$. A fit to pure noise of variance 1 leaves
     $1 - (2\,\mathrm{tr} H - \mathrm{tr} H^2)/N$ of it, and makes a step of squared length
     $\mathrm{tr} H^2/N$ in the metric. The first corrects $R^2$: what is explained beyond it is signal, $S$.
     The second is the noise that the rest, $1 - S$, has put into the step. The share

@@ -13,7 +13,7 @@ is solved for is $\delta^*$ plus a regression on $\rho$ alone, whose noise in th
 $\mathrm{Var}(\rho)\,P/N$. So it vanishes with the fluctuation that the model cannot take away, and where the
 model can reach q = p there is none at all, as for the path gradient.
 
-Three things keep a step honest. It is damped, $A + \lambda\,\mathrm{tr}(A)/P$, with the $\lambda$ that did
+Three things keep a step honest. It is damped, $A + \lambda\,\mathrm{tr}(A)/P\,I$, with the $\lambda$ that did
 best on fresh draws; it is no longer than the trust radius in the metric; and it is shrunk by the share of it
 that is signal (see `damped_step`), which makes an average over steps out of it once noise is all there is.
 """

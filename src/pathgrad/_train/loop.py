@@ -11,15 +11,16 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Key
 
 from .. import metrics
 from .._errors import UserError
 from .._estimators import AbstractEstimator, PathGradient
 from .._flow import Flow
 from .._target import Target
-from ..devices import any_process, mesh_for, on_one_device, replicated
+from ..devices import any_process, mesh_for, on_one_device, replicated, several_processes
 from . import step as one
+from .block_gradients import BlockGradients
 from .gauss_newton import GaussNewton
 from .step import StepInfo, TrainState
 
@@ -89,26 +90,6 @@ class Fit(NamedTuple):
     compile_seconds: float
 
 
-class _GradientSums(NamedTuple):
-    """Of the good steps of a block: their number, the sum of their gradients and of the squared norms."""
-
-    steps: Array
-    gradients: PyTree
-    squares: Array
-
-    def add(self, gradient: PyTree, info: StepInfo) -> "_GradientSums":
-        good = info.cause == 0
-        gradients = jax.tree.map(lambda s, g: s + jnp.where(good, g, 0), self.gradients, gradient)
-        squares = self.squares + jnp.where(good, jnp.square(info.gradient_norm), 0)
-        return _GradientSums(self.steps + good, gradients, squares)
-
-    def snr(self) -> Array:
-        """Return what `metrics.gradient_snr` would make of the gradients, without having kept them."""
-        mean_square = jnp.square(metrics.gradient_norm(self.gradients)) / self.steps**2
-        noise = (self.squares - self.steps * mean_square) / (self.steps - 1)
-        return jnp.sqrt(mean_square / noise)
-
-
 def _run_block(
     key: Key[Array, ""], state: TrainState, settings: Settings, mesh: Mesh | None, length: int
 ):
@@ -116,7 +97,7 @@ def _run_block(
     optimizer: Any = settings.optimizer
 
     def body(carry, _):
-        arrays, sums = carry
+        arrays, gradients = carry
         state = eqx.combine(arrays, static)
         # The noise of a step depends on its number alone, so that a resumed run repeats it.
         step_key = jr.fold_in(key, state.step)
@@ -129,12 +110,12 @@ def _run_block(
             train_target=settings.train_target,
             mesh=mesh,
         )
-        return (eqx.filter(state, eqx.is_array), sums.add(gradient, info)), info
+        gradients = gradients.add(gradient, info.cause == 0)
+        return (eqx.filter(state, eqx.is_array), gradients), info
 
-    zeros = jax.tree.map(jnp.zeros_like, one.trainable(state, settings.train_target))
-    sums = _GradientSums(jnp.zeros(()), zeros, jnp.zeros(()))
-    (arrays, sums), infos = jax.lax.scan(body, (arrays, sums), length=length)
-    return eqx.combine(arrays, static), infos, sums.snr()
+    begin = (arrays, BlockGradients.none(one.trainable(state, settings.train_target)))
+    (arrays, gradients), infos = jax.lax.scan(body, begin, length=length)
+    return eqx.combine(arrays, static), infos, gradients.snr()
 
 
 class FirstOrder:
@@ -189,8 +170,10 @@ class Trainer:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(settings, name)}.")
         self.settings = settings
         self.seconds = seconds
-        self._method: Any = FirstOrder(key, settings)
-        if isinstance(settings.optimizer, GaussNewton):
+        self._method: Any
+        if not isinstance(settings.optimizer, GaussNewton):
+            self._method = FirstOrder(key, settings)
+        else:
             from .second_order import SecondOrder
 
             if jax.process_count() > 1:
@@ -208,13 +191,19 @@ class Trainer:
         """Time spent compiling."""
         return self._method.compile_seconds
 
+    @property
+    def devices(self) -> int:
+        """How many devices share the draws."""
+        return 1 if self._method.mesh is None else self._method.mesh.size
+
     def blocks(
         self, state: TrainState, steps: int, max_seconds: float | None = None
     ) -> Iterator[tuple[TrainState, Row]]:
         """Train until `steps` steps have been taken in all, or the time is used up."""
         while (done := int(state.step)) < steps:
             # Every process has its own clock; the first to be at the end ends it for all.
-            if max_seconds is not None and any_process(self.seconds >= max_seconds):
+            over = max_seconds is not None and self.seconds >= max_seconds
+            if any_process(over) if several_processes(self._method.mesh) else over:
                 return
             length = min(self._method.block, steps - done)
             self._method.prepare(state, length)
@@ -308,9 +297,13 @@ def fit(
     if state is None:
         state = one.init(flow, target, settings.optimizer, train_target=train_target)
     history: list[Row] = []
-    with report(steps, visible=progress, max_seconds=max_seconds) as tell:
-        for state, row in trainer.blocks(state, steps, max_seconds):
-            history.append(row)
-            tell(row)
+    try:
+        with report(steps, visible=progress, max_seconds=max_seconds) as tell:
+            for state, row in trainer.blocks(state, steps, max_seconds):
+                history.append(row)
+                tell(row)
+    except TrainingDiverged as failure:
+        failure.state = on_one_device(failure.state)
+        raise
     state = on_one_device(state)
     return Fit(state.flow, state.target, history, state, trainer.seconds, trainer.compile_seconds)

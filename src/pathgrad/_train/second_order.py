@@ -38,6 +38,7 @@ class SecondOrder:
     """
 
     block = 1
+    mesh = None  # its threads use the cores of one device
 
     def __init__(self, key: Key[Array, ""], method: GaussNewton) -> None:
         self.key = key

@@ -100,7 +100,8 @@ class AutoencoderTrainer:
     ) -> Iterator[tuple[AutoencoderState, Row]]:
         """Train until `steps` steps have been taken, time is used up, or patience is at its end."""
         while (done := int(state.step)) < steps:
-            if max_seconds is not None and pg.devices.any_process(self.seconds >= max_seconds):
+            over = max_seconds is not None and self.seconds >= max_seconds
+            if pg.devices.any_process(over) if pg.devices.several_processes(self._mesh) else over:
                 return
             if int(state.waiting) > self._options.patience:
                 self.why_stopped = (
@@ -131,7 +132,7 @@ class AutoencoderTrainer:
         for position in positions:
             begin_at = position * self._options.batch
             chosen = order[begin_at : begin_at + self._options.batch]
-            images = jnp.asarray(self._dataset.train[chosen])
+            images = self._dataset.train[chosen]
             # The noise of a step depends on its number alone, so that a resumed run repeats it.
             key = jr.fold_in(self._step_key, epoch * self._steps_an_epoch + position)
             arrays, static = eqx.partition(moving, eqx.is_array)
@@ -168,6 +169,11 @@ class AutoencoderTrainer:
         """Return the order in which an epoch sees the images."""
         key = jr.fold_in(self._order_key, epoch)
         return np.asarray(jr.permutation(key, len(self._dataset.train)))
+
+    @property
+    def devices(self) -> int:
+        """How many devices share a batch."""
+        return 1 if self._mesh is None else self._mesh.size
 
     def beta(self, epoch: int) -> float:
         """Return the weight of the KL term in an epoch, counted from zero."""
