@@ -1,8 +1,11 @@
 """Commands in the README and the documents are there, with the options they are given."""
 
+import argparse
+import importlib
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ from pathgrad._cli.main import COMMANDS, find, main
 from .docs_helpers import DOCS, PAGES, README, ROOT, blocks
 
 COMMANDS_PAGE = (DOCS / "commands.md").read_text()
+# Of commands and of their families; in the text these stand for the command, and are not to be typed.
+NAMES = {*COMMANDS, *(command.split()[0] for command in COMMANDS)}
 # Of each experiment a run whose options commands can begin with.
 RECORDED = {
     "train toy": "results/toy/demo/path",
@@ -27,7 +32,8 @@ def lines_of(page):
     for block in blocks(page):
         if block.language == "":
             yield from block.text.splitlines()
-    yield from re.findall(r"`((?:pathgrad|python -m) [^`\n]+)`", page.read_text())
+    named = re.findall(r"`((?:pathgrad|python -m) [^`\n]+)`", page.read_text())
+    yield from (line for line in named if line.removeprefix("pathgrad ") not in NAMES)
 
 
 LINES = sorted({line.strip() for page in [README, *PAGES] for line in lines_of(page)})
@@ -36,6 +42,14 @@ OURS = [
     shlex.split(line, comments=True)[1:]
     for line in LINES
     if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\bCOMMAND\b|--help", line)
+]
+
+
+# As in the shell, without where the output goes.
+BENCHMARKS = [
+    shlex.split(line.partition(">")[0])[2:]
+    for line in LINES
+    if line.startswith("python -m benchmarks.")
 ]
 
 
@@ -90,12 +104,29 @@ def test_scripts_that_are_named_are_there():
             if line.startswith("python -m")
         ),
     }
-    assert len(scripts) >= 7
+    assert len(scripts) >= 6
     assert [script for script in sorted(scripts) if not (ROOT / script).is_file()] == []
     targets = {line.split()[1] for line in LINES if line.startswith("make ")}
     known = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert targets
     assert targets <= known
+
+
+@pytest.mark.parametrize("words", BENCHMARKS, ids=" ".join)
+def test_options_of_scripts_are_understood(words, monkeypatch):
+    module = importlib.import_module(words[0])
+    if not hasattr(module, "argparse"):
+        assert words[1:] == []  # it would run, whatever it is given
+        return
+    real = argparse.ArgumentParser.parse_args
+
+    def stop(parser):
+        raise ParsedError(real(parser))
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(ParsedError):
+        module.main()
 
 
 def sections():
