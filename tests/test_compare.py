@@ -113,7 +113,7 @@ def test_the_box_never_wraps_and_takes_names_as_they_are(tmp_path, capsys):
 
 
 def test_estimators_are_compared_at_the_end_of_the_quicker(four):
-    (said,) = equal_times(read(four))
+    (said,) = [found.text for found in equal_times(read(four))]
     # total ends after 12 s; path, with 5 s for a block, has made two blocks until then
     assert said.startswith("path against total at L = 6, each after 12.0 s of training")
     assert "ESS 50.00% ± 0.00% against 85.00% ± 7.07%, a difference of -35.00 points" in said
@@ -129,7 +129,7 @@ def test_gauss_newton_is_compared_with_whatever_adam_was_given(four, tmp_path):
     config = run.config
     config["options"]["training"]["optimizer"] = "gauss-newton"
     run.write_config(config)
-    (said,) = equal_times(read([four[0], tmp_path / "second"]))
+    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "second"]))]
     assert said.startswith("gauss-newton against path at L = 6, each after 12.0 s")
     assert "gauss-newton was still" not in said  # it has no learning rate that could fall
 
@@ -140,11 +140,11 @@ def test_only_what_differs_in_the_estimator_is_compared(four, tmp_path):
     assert equal_times(read(four[:2])) == []
     far = {"platform": "Darwin", "cpus": 8}
     make_run(tmp_path / "far", rows_of([0.5]), estimator="total", provenance=far, steps=30)
-    (said,) = equal_times(read([four[0], tmp_path / "far"]))
+    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "far"]))]
     assert "different machines" in said
     assert "ESS" not in said
     make_run(tmp_path / "longer", rows_of([0.5] * 9, 4.0, below_bound=0.1), estimator="total")
-    (said,) = equal_times(read([four[0], tmp_path / "longer"]))
+    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "longer"]))]
     assert "each after 15.0 s" in said
     assert "With a single run on a side" in said
     assert "total was still on its way, at step 30 of 90" in said
@@ -159,9 +159,36 @@ def test_estimators_that_began_with_their_own_kind_are_compared(tmp_path):
         make_run(small, rows_of([0.5]), estimator=estimator)
         begun = {"estimator": estimator, "size": 8, "init_from": str(small)}
         make_run(tmp_path / estimator, rows_of([0.3, end]), **begun)
-    (said,) = equal_times(read([tmp_path / "path", tmp_path / "total"]))
+    (said,) = [found.text for found in equal_times(read([tmp_path / "path", tmp_path / "total"]))]
     assert "ESS 90.00% against 60.00%" in said
     assert "The training of the runs they began with is not counted." in said
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (1796, "the same time"),
+        (1440, "25% more time"),
+        (2400, "25% less time"),
+        (640, "2.8 times as long"),
+        (10, "180 times as long"),
+    ],
+)
+def test_the_cost_of_a_step_in_words(tmp_path, steps, words):
+    """The other made 1800 steps in the same time."""
+    for name, done in (("path", steps), ("total", 1800)):
+        rows = [{"step": done, "seconds": 12.0, "ess": 0.5}]
+        make_run(tmp_path / name, rows, estimator=name)
+    (found,) = equal_times(read([tmp_path / "path", tmp_path / "total"]))
+    assert f"A step takes {words}." in found.doubts
+
+
+def test_a_group_is_not_named_by_one_of_its_runs(four, tmp_path):
+    # More options differ than a label can hold.
+    more = {"learning_rate": 0.5, "mass": 1, "coupling": 2, "kernels": 3}
+    make_run(tmp_path / "other", rows_of([0.5]), **more)
+    labels = labels_of(read([*four[:2], tmp_path / "other"]))
+    assert list(labels.values()) == ["path, path0 and 1 more", "path, other"]
 
 
 def test_compare_reads_a_torn_evaluation_as_an_error(four, capsys):

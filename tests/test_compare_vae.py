@@ -218,7 +218,7 @@ def test_reading_autoencoders_takes_no_jax(four):
 
 
 def test_the_best_validation_until_the_quicker_ended_is_compared(four):
-    (said,) = equal_times(read(four))
+    (said,) = [found.text for found in equal_times(read(four))]
     # Total ends after 32 s; path has ended three epochs until then.
     assert said.startswith(
         "path against total on freyfaces, each after 32.0 s of training (when the first"
@@ -233,7 +233,7 @@ def test_later_validations_do_not_count(tmp_path):
     make_vae(tmp_path / "path", vae_rows([100.0, 90.0, 80.0]), dataset="mnist", epochs=3)
     rows = vae_rows([101.0], 25.0)
     make_vae(tmp_path / "total", rows, estimator="total", dataset="mnist", epochs=1)
-    (said,) = equal_times(read([tmp_path / "total", tmp_path / "path"]))
+    (said,) = [found.text for found in equal_times(read([tmp_path / "total", tmp_path / "path"]))]
     assert "until then 90.00 against 101.00 nats, a difference of -11.00 nats" in said
     assert "With a single run on a side" in said
     assert "The KL warm-up was not over there: the KL term weighed 0.5." in said

@@ -12,7 +12,9 @@ from pathgrad._cli.main import main
 from .run_helpers import make_evaluation, make_run, rows_of
 
 RESULTS = Path(__file__).parent.parent / "results"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 pytestmark = [
     pytest.mark.skipif(

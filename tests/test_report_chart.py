@@ -156,7 +156,9 @@ def test_numbers_with_errors():
     assert words.listed(["a", "b", "c"]) == "a, b and c"
 
 
-@pytest.mark.parametrize("value", ["0.5", None, True, math.nan, math.inf, [1]])
+@pytest.mark.parametrize(
+    "value", ["0.5", None, True, math.nan, math.inf, [1], pytest.param(10**400, id="huge")]
+)
 def test_only_finite_numbers_are_numbers(value):
     assert words.number({"a": value}, "a") is None
     assert words.number({"a": 3}, "a") == 3

@@ -102,7 +102,7 @@ def test_odd_contents_are_read_as_far_as_possible(tmp_path):
     assert [(row["step"], row["ess"]) for row in run.rows] == [(10, 0.4), (20, None)]
     assert len(run.troubles) == 2
     warnings = verdict([run]).warnings
-    assert all(f"`pathgrad evaluate {path}`" in text for text in warnings)
+    assert all(f"`pathgrad evaluate {path}`" in text for text in warnings[:2])
     (path / "metrics.jsonl").write_text("nonsense\n" + lines)
     assert "Line 1" in one(path).troubles[0]
 
@@ -111,13 +111,15 @@ def test_a_broken_run_among_others_is_named_and_alone_refused(tmp_path, capsys):
     four_runs(tmp_path)
     (tmp_path / "path0/config.toml").write_text("experiment = ")
     (tmp_path / "path1/config.toml").write_text('experiment = "toy"\noptions = 3\n')
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/config.toml").write_text('experiment = "toy"\nprovenance = "mine"\n')
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert said.count("not shown") == 2
+    assert said.count("not shown") == 3
     assert said.endswith(f"report of 2 runs: {out}\n")
     text = out.read_text("utf-8")
-    assert text.count("Not shown: ") == 2
+    assert text.count("Not shown: ") == 3
     assert "cannot be read" in refused(capsys, "report", tmp_path / "path0", "--out", out)
     assert out.read_text("utf-8") == text
 
@@ -126,6 +128,8 @@ def test_errors_name_the_remedy(tmp_path, capsys):
     make_run(tmp_path / "run", rows_of([0.5]))
     assert "at least one" in refused(capsys, "report")
     assert "does not exist" in refused(capsys, "report", tmp_path / "none")
+    file = tmp_path / "run/config.toml"
+    assert f"{file} is a file: name the directory" in refused(capsys, "report", file)
     (tmp_path / "empty").mkdir()
     assert "no folder in it has" in refused(capsys, "report", tmp_path / "run", tmp_path / "empty")
     assert ".html" in refused(
@@ -177,3 +181,20 @@ def test_the_run_is_left_as_it_was(tmp_path):
     before = sorted((p.name, p.stat().st_mtime_ns) for p in run.path.iterdir())
     read_run(run.path)
     assert sorted((p.name, p.stat().st_mtime_ns) for p in run.path.iterdir()) == before
+
+
+def test_names_of_runs_stay_as_they_are(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / f"frey-s{seed}", rows_of([0.5]), seed=seed, steps=99)
+    text = page_of(tmp_path / "frey-s0", tmp_path / "frey-s1")
+    assert "<p>frey-s0: Stopped at step 10 of 99" in text
+
+
+def test_a_picture_too_large_for_the_page_is_named(tmp_path):
+    run = make_run(tmp_path / "run", rows_of([0.5]))
+    file = run.output("evaluation.png")
+    for size, shown in ((1_000, True), (3_000_000, False)):
+        file.write_bytes(b"\x89PNG\r\n\x1a\n".ljust(size, b"."))
+        text = page_of(run.path)
+        assert ("data:image/png" in text) == shown
+        assert (f"too large for this page (3.0 MB): see <code>{file}</code>" in text) != shown

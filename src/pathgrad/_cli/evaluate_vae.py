@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pathgrad._errors import UserError
 
-from .processes import is_first
+from .processes import is_alone, is_first
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,6 @@ def evaluate_autoencoder(
 
     The likelihoods take long; Ctrl-C ends them, and what there is of them is kept.
     """
-    import jax
     import jax.random as jr
     import numpy as np
 
@@ -58,11 +57,8 @@ def evaluate_autoencoder(
         if found:  # the ELBO to compare the NLL with
             whole["nll_images_negative_elbo"] = float(bound.each[chosen[: len(found)]].mean())
         whole["warnings"] = _warnings(whole)
-        likelihoods = {
-            "nll": -np.array([f.log_p for f in found]),
-            "nll_image": chosen[: len(found)],
-        }
-        return whole, arrays | likelihoods
+        nll = -np.array([f.log_p for f in found])
+        return whole, arrays | {"nll": nll, "nll_image": chosen[: len(found)]}
 
     yield told()
     each = evaluation.likelihoods(
@@ -76,8 +72,8 @@ def evaluate_autoencoder(
     try:
         found.extend(each)
     except KeyboardInterrupt:
-        if jax.process_count() > 1:
-            raise  # the others are in the middle of another image, and would wait
+        if not is_alone():  # the others are at another image, and would wait
+            raise
         print(f"pathgrad: stopped after {len(found)} images", file=sys.stderr)
     if nll_images:
         yield told()

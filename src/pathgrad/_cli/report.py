@@ -87,6 +87,8 @@ def find_runs(paths: tuple[Path, ...]) -> list[Path]:
                 for file in sorted(path.glob(f"{'*/' * depth}config.toml"))
             ]
         if not inside:
+            if path.is_file():
+                raise UserError(f"{path} is a file: name the directory of its run.")
             what = (
                 "has no config.toml, and no folder in it has" if path.is_dir() else "does not exist"
             )
@@ -134,9 +136,11 @@ def arrange(runs: "list[Run]") -> "tuple[list[Run], list[Comparison]]":
         for (one, mine), (other, theirs) in itertools.combinations(
             zip(groups, grouped(kind), strict=True), 2
         ):
-            for said in equal_times([*mine, *theirs]):
-                first, second = (one, other) if said.startswith(one[0].estimator) else (other, one)
-                comparisons.append(compare(first, second, said))
+            for found in equal_times([*mine, *theirs]):
+                turned = found.one[0].group != mine[0].group
+                first, second = (other, one) if turned else (one, other)
+                timed = found.seconds is not None
+                comparisons.append(compare(first, second, found.body, timed=timed))
     return arranged, comparisons
 
 

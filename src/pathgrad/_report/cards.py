@@ -35,7 +35,7 @@ def _card(group: list[Run], said: Verdict) -> Html:
         tag("p", said.name, class_="unit"),
         _warnings(said.warnings),
         *[
-            tag("p", prose(sentence(run.state.text if alone else f"{run.name}: {run.state.text}")))
+            tag("p", None if alone else f"{run.name}: ", prose(sentence(run.state.text)))
             for run in group
             if run.state.kind != "ended"
         ],

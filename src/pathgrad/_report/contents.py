@@ -13,6 +13,7 @@ import numpy as np
 from pathgrad._errors import UserError
 from pathgrad._plots.elbo import title_of
 from pathgrad._train.rundir import RunDir
+from pathgrad.experiments.registry import COMMANDS
 
 from .words import count, duration, number
 
@@ -20,10 +21,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
-
-# What trained a run; `experiments.registry` has them too, and is not needed for anything else here.
-_COMMANDS = {"toy": "train toy", "phi4": "train phi4", "vae": "train vae", "fit": "fit"}
-
 
 # Arrays of `evaluation.npz` that are drawn, and how many axes they may have.
 _DIMENSIONS = {
@@ -144,7 +141,7 @@ def read_run(path: Path) -> Run:
     if not _is_ours(config):
         raise UserError(
             f"{path / 'config.toml'} is not one of pathgrad's, or was changed by hand: it must name an "
-            "`experiment` and hold a table `options.training`. Restore it."
+            "`experiment` and hold a table `options.training`, and `provenance` must be a table. Restore it."
         )
     troubles: list[str] = []
     rows: list[dict[str, Any]] = []
@@ -166,6 +163,8 @@ def _is_ours(config: dict[str, Any]) -> bool:
     options = config.get("options", {})
     training = options.get("training", {}) if isinstance(options, dict) else None
     if not isinstance(training, dict) or not isinstance(options.get("size", 0), int):
+        return False
+    if not isinstance(config.get("provenance", {}), dict):
         return False
     words = [config.get("experiment"), *(training.get(n, "") for n in ("estimator", "optimizer"))]
     return all(isinstance(word, str) for word in words)
@@ -233,7 +232,7 @@ def _state(run: Run) -> State:
     why = _why_ended(run)
     if why:
         return State("ended", f"ended: {where}, {why}")
-    command = _COMMANDS.get(run.config["experiment"], "train")
+    command = COMMANDS.get(run.config["experiment"], "train")
     again = f"`pathgrad {command} --out {shlex.quote(str(run.path))} --resume`"
     on = f"go on with {again}" if run.kept else "its checkpoints are not here, so it cannot go on"
     if not run.rows:

@@ -53,7 +53,9 @@ _FLOW = (
 _VAE = (
     Quantity("loss", "Loss of training", "nats per image; down is better", "linear"),
     Quantity("kl", "KL term", "nats per image that the latent code takes", "linear"),
-    *_FLOW[1:],
+    # Noise of the divergence, and a decoder that is trained too, keep it from vanishing.
+    Quantity("gradient_norm", "Gradient norm", "of the flow and both networks together", "log"),
+    *_FLOW[2:],
     Quantity(
         "evaluations_backward", "Field evaluations of the way back", "of the adjoint", "linear"
     ),

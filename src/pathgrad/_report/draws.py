@@ -2,6 +2,7 @@
 
 import base64
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .scale import Scale, fitting
 from .words import count, number, percent, plain
 
 _MOST_POINTS, _MOST_IMAGES = 3000, 36
+_MOST_BYTES = 2_000_000  # of a picture: the page is to be sent by mail
 
 
 def weights_chart(runs: list[Run]) -> Html | None:
@@ -187,7 +189,9 @@ def _fields(run: Run, limit: float) -> Html | None:
         f"blue where it is negative, between {plain(values.min(), '.3g')} and {plain(values.max(), '.3g')}; "
         f"mean of φ² {plain(float(np.mean(values**2)), '.3g')}."
     )
-    image = _image(tiled(fields, 1.0, gap=max(1, size // 8)), described, "RdBu_r", -limit, limit)
+    image = _image(
+        tiled(fields, 1.0, gap=max(1, size // 8)), described, run, "RdBu_r", (-limit, limit)
+    )
     return _figure(
         f"{len(fields)} fields", run, image, f"red φ > 0, blue φ < 0; full colour at {limit:.2g}"
     )
@@ -205,7 +209,7 @@ def _pairs(run: Run) -> Html:
         f"{shown} test images, each above its reconstruction by {run.label}; root mean square difference of "
         f"the pixels {error:.3f} of 1."
     )
-    image = _image(tiled(pairs, 1.6, gap=4), described, "gray", 0.0, 1.0)
+    image = _image(tiled(pairs, 1.6, gap=4), described, run, "gray", (0.0, 1.0))
     return _figure(f"{shown} reconstructions", run, image, "test images above, mean pixels below")
 
 
@@ -224,7 +228,7 @@ def _samples(run: Run) -> Html:
     return _figure(
         f"{len(images)} new images",
         run,
-        _image(tiled(images, 1.6), described, "gray", 0.0, 1.0),
+        _image(tiled(images, 1.6), described, run, "gray", (0.0, 1.0)),
         "drawn from the prior, mean pixels",
     )
 
@@ -249,18 +253,24 @@ def _figure(title: str, run: Run, picture: Html, means: str) -> Html:
     )
 
 
-def _image(pixels: np.ndarray, described: str, colours: str, low: float, high: float) -> Html:
+def _image(
+    pixels: np.ndarray, described: str, run: Run, colours: str, limits: tuple[float, float]
+) -> Html:
     """Return a picture, one pixel for each number; what is not finite is transparent."""
     from matplotlib.image import imsave
 
     buffer = io.BytesIO()
-    imsave(buffer, pixels, cmap=colours, vmin=low, vmax=high, format="png")
+    imsave(buffer, pixels, cmap=colours, vmin=limits[0], vmax=limits[1], format="png")
     height, width = pixels.shape
-    return picture(buffer.getvalue(), described, width=width, height=height, class_="pixels")
+    how = {"width": width, "height": height, "class_": "pixels"}
+    return picture(buffer.getvalue(), described, run.path / "evaluation.npz", **how)
 
 
-def picture(png: bytes, described: str, **more: Any) -> Html:
-    """Return a picture whose bytes are part of the page."""
+def picture(png: bytes, described: str, file: Path, **more: Any) -> Html:
+    """Return a picture whose bytes are part of the page; of one too large for that, where it is found."""
+    if len(png) > _MOST_BYTES:
+        size = f"It is too large for this page ({len(png) / 1e6:.1f} MB): see "
+        return tag("p", size, tag("code", str(file)), ".", class_="note")
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return tag("img", src=source, alt=described, **more)
 

@@ -1,9 +1,23 @@
 """Further numbers of runs, and the warnings that they raised."""
 
+import math
 import statistics
+from typing import Any, NamedTuple
+
+from pathgrad._plots.observables import WORDS
 
 from .contents import Run
-from .words import count, duration, number, several, with_error
+from .words import count, duration, listed, number, plain, several, with_error
+
+FAR = 3.0  # standard errors; what is further off is not chance
+
+
+class Gap(NamedTuple):
+    """What is known of log Z, and how many standard errors it is off."""
+
+    what: str
+    known: float
+    off: float
 
 
 def collect_warnings(group: list[Run]) -> list[str]:
@@ -23,6 +37,8 @@ def _warnings_of(run: Run) -> list[str]:
     listed = run.evaluation.get("warnings")
     if run.evaluated and isinstance(listed, list):
         said += [str(text) for text in listed]
+    if run.evaluated:
+        said += _far_off(run)
     skipped = run.last.get("skipped")
     if skipped:
         said.append(
@@ -32,9 +48,78 @@ def _warnings_of(run: Run) -> list[str]:
     below = sum(bool(row.get("below_bound")) for row in run.rows)
     if below:
         said.append(
-            f"In {below} of {len(run.rows)} blocks the loss was below −log Z, which no density can reach: "
-            "the solver was too coarse there. Take more `--solver-steps`."
+            f"In {below} of {len(run.rows)} blocks the loss was below −log Z by more than four standard "
+            "errors, which no density can reach: the solver was too coarse there. Take more "
+            "`--solver-steps`."
         )
+    sized = last_sized(run)
+    if sized and sized is not run.last:
+        since = next(i for i, row in enumerate(reversed(run.rows)) if row is sized)
+        said.append(
+            f"The last ESS of training is of step {count(sized['step'])}; the {count(since)} blocks since "
+            "have no finite number. Begin again with a lower learning rate or more solver steps."
+        )
+    beta = run.last.get("beta")
+    if run.dataset and beta is not None and beta < 1:
+        said.append(
+            f"The KL warm-up is not over: the KL term weighs {beta:.2g} of 1. Train for more epochs, or "
+            "with fewer `--warmup-epochs`."
+        )
+    return said
+
+
+def last_sized(run: Run) -> dict[str, float | None]:
+    """Return the last row that has an effective sample size; empty if there is none."""
+    return next((row for row in reversed(run.rows) if row.get("ess") is not None), {})
+
+
+def log_z_gap(run: Run) -> Gap | None:
+    """Compare log Z with what is known of it."""
+    value, error = (number(run.evaluation, name) for name in ("log_z", "log_z_err"))
+    for name, word in (("log_z_exact", "exact value"), ("log_z_known", "known value")):
+        known = number(run.evaluation, name)
+        if known is None or value is None or error is None:
+            continue
+        total = math.hypot(error, number(run.evaluation, f"{name}_err") or 0.0)
+        if total > 0:
+            return Gap(word, known, abs(value - known) / total)
+    return None
+
+
+def observables_of(run: Run) -> dict[str, dict[str, Any]]:
+    """Return what was measured on the fields of a lattice, beside what is known."""
+    measured = run.evaluation.get("observables")
+    if not isinstance(measured, dict):
+        return {}
+    every = {**measured, "ward_identity": run.evaluation.get("ward_identity")}
+    return {name: row for name, row in every.items() if isinstance(row, dict)}
+
+
+def observable_word(name: str) -> str:
+    """Return an observable as people call it."""
+    return WORDS.get(name, name.replace("_", " "))
+
+
+def _far_off(run: Run) -> list[str]:
+    """Say which measured numbers contradict what is known."""
+    said, gap = [], log_z_gap(run)
+    remedy = (
+        "Evaluate with twice the `--refine`; if it stays so, the flow misses a part of the target: "
+        "train it for longer."
+    )
+    if gap is not None and gap.off >= FAR:
+        known = plain(gap.known, ".6g")
+        said.append(
+            f"log Z is off the {gap.what} {known} ({gap.off:.1f} standard errors apart). {remedy}"
+        )
+    far = [
+        f"{observable_word(name)} ({plain(off, '+.1f')} standard errors)"
+        for name, row in observables_of(run).items()
+        if (off := number(row, "deviation")) is not None and abs(off) > FAR
+        if name != "log_z" or gap is None  # that has been told
+    ]
+    if far:
+        said.append(f"Off what is known: {listed(far)}. {remedy}")
     return said
 
 

@@ -32,10 +32,12 @@ _GLOSSARY = {
     "log Z": "The logarithm of the target's normalising constant, estimated from the weights.",
     "Path and total gradient": (
         "Two estimates of the same gradient of training. The path gradient leaves out a term of mean zero "
-        "that is nothing but noise, so it vanishes where the flow has reached its target."
+        "that is nothing but noise, so with an exact divergence it vanishes where the flow has reached its "
+        "target."
     ),
     "Signal-to-noise ratio": (
-        "The mean gradient over its spread from step to step: below one, steps are mostly noise."
+        "The mean gradient over its spread from step to step: below one, steps are mostly noise. Nothing but "
+        "noise gives about one over the square root of the number of steps in a block, not zero."
     ),
     "ELBO": (
         "A lower bound of the log-likelihood of an image; its negative is what it costs to describe the "
@@ -189,5 +191,5 @@ def _old_picture(run: Run) -> Html:
     )
     words = " ".join(verdict([run]).sentences).replace("`", "")
     described = f"Training, weights and draws of {run.name}, as evaluation drew them. {words}"
-    image = picture(run.picture or b"", described, class_="paper")
+    image = picture(run.picture or b"", described, run.path / "evaluation.png", class_="paper")
     return tag("figure", caption, image, class_="wide")

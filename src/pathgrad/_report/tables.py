@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from pathgrad._plots.elbo import unit_of
-from pathgrad._plots.observables import WORDS
 
 from .contents import Run
+from .facts import FAR, observable_word, observables_of
 from .html import Html, joined, prose, table, tag
 from .words import count, duration, number, percent, plain, sentence, with_error
 
@@ -99,11 +99,9 @@ def observables_tables(runs: list[Run]) -> list[Html]:
     """Return for each lattice run what was measured on the fields, beside what is known."""
     shown = []
     for run in runs:
-        measured = run.evaluation.get("observables")
-        if not isinstance(measured, dict):
+        rows = [_observable(name, row) for name, row in observables_of(run).items()]
+        if not rows:
             continue
-        every = {**measured, "ward_identity": run.evaluation.get("ward_identity")}
-        rows = [_observable(name, row) for name, row in every.items() if isinstance(row, dict)]
         heads = ["observable", "weighted draws", "Metropolis chain", "known", "off by, errors"]
         inside = table(heads, rows, label=f"Observables of {run.name}")
         shown.append(
@@ -123,10 +121,10 @@ def _observable(name: str, row: dict[str, Any]) -> list[Any]:
 
     deviation = get("deviation")
     off: Any = plain(deviation, "+.1f")
-    if deviation is not None and abs(deviation) > 3:
+    if deviation is not None and abs(deviation) > FAR:
         off = tag("strong", f"{off} ⚠")
     return [
-        WORDS.get(name, name.replace("_", " ")),
+        observable_word(name),
         with_error(get("value"), get("error")),
         with_error(get("mcmc_value"), get("mcmc_error")),
         with_error(get("reference"), get("reference_error")),

@@ -1,12 +1,14 @@
 """What runs are worth, in words that need no knowledge of the field."""
 
+import math
 import statistics
 from typing import NamedTuple
 
 from pathgrad._plots.elbo import PUBLISHED, title_of, unit_of
+from pathgrad.experiments.vae.options import preset
 
 from .contents import Run
-from .facts import collect_warnings, facts
+from .facts import FAR, collect_warnings, facts, last_sized, log_z_gap
 from .words import count, number, percent, plain, several, with_error
 
 _ESS = "effective sample size"
@@ -76,10 +78,13 @@ def worth(ess: float) -> str:
 
 
 def _of_flows(group: list[Run]) -> Verdict:
-    measured = all(run.evaluated and number(run.evaluation, "ess") is not None for run in group)
-    sizes = [_size(run) for run in group]
-    known = [size for size in sizes if size is not None]
     warnings = collect_warnings(group)
+    if found := _without(group, "ess"):
+        return Verdict("bad", _CHIPS["bad"], _ESS, "–", [found], warnings, facts(group))
+    measured = all(run.evaluated for run in group)
+    # Numbers of training and of evaluation have no mean in common.
+    sizes = [number(run.evaluation if measured else last_sized(run), "ess") for run in group]
+    known = [size for size in sizes if size is not None]
     if not known:
         said = ["Nothing is known about it yet: no block of training steps has ended."]
         return Verdict("open", "no numbers yet", _ESS, "–", said, warnings, facts(group))
@@ -91,39 +96,58 @@ def _of_flows(group: list[Run]) -> Verdict:
     else:
         error = number(group[0].evaluation, "ess_err") if measured else None
         headline = percent(mean, error)
-    if not measured:
-        sentences.append(_provisional(group))
-        poor = mean < 0.1
-        chip = f"{_CHIPS['open']}, and very poor" if poor else _CHIPS["open"]
-        level = "bad" if poor else "open"
-        return Verdict(level, chip, _ESS, headline, sentences, warnings, facts(group))
-    level = _worst([_level(run) for run in group] + (["fair"] if warnings else []))
+    if measured:
+        level = _worst([_level(run) for run in group] + (["fair"] if warnings else []))
+        chip = _CHIPS[level]
+        sentences += _words_of_evaluation(group)
+    else:
+        level, chip = _so_far(group, mean)
+        sentences.append(_provisional(group, "the last block of training, from few draws"))
     if level == "bad" and mean >= 0.1:
         sentences[0] += " But the weights behind that number are in doubt: see the warnings."
-    sentences += _words_of_evaluation(group)
-    return Verdict(level, _CHIPS[level], _ESS, headline, sentences, warnings, facts(group))
+    return Verdict(level, chip, _ESS, headline, sentences, warnings, facts(group))
 
 
-def _size(run: Run) -> float | None:
-    found = number(run.evaluation, "ess") if run.evaluated else None
-    if found is not None:
-        return found
-    return next((row["ess"] for row in reversed(run.rows) if row.get("ess") is not None), None)
+def _without(group: list[Run], name: str) -> str | None:
+    """Say what an evaluation says that did not come to its main number, as where draws failed."""
+    for run in group:
+        if run.evaluated and number(run.evaluation, name) is None:
+            of = f"{run.name}: its" if len(group) > 1 else "Its"
+            said = run.evaluation.get("verdict") or "see the warnings."
+            return f"{of} evaluation came to no finite number: {said}"
+    return None
 
 
-def _provisional(group: list[Run]) -> str:
+def _so_far(group: list[Run], mean: float) -> tuple[str, str]:
+    """Return level and chip of runs of which some are not evaluated: the worst that is known of any."""
+    if mean < 0.1:
+        return "bad", f"{_CHIPS['open']}, and very poor"
+    evaluated = [run for run in group if run.evaluated]
+    levels = ["good", *[_level(run) for run in evaluated]]
+    levels += ["fair"] if collect_warnings(evaluated) else []
+    for run in group:
+        row = last_sized(run)
+        if not run.evaluated and (row is not run.last or row.get("below_bound")):
+            levels.append("bad")
+    level = _worst(levels)
+    if level == "good":
+        return "open", _CHIPS["open"]
+    return level, f"{_CHIPS['open']}, {_CHIPS[level]}"
+
+
+def _provisional(group: list[Run], of: str) -> str:
     """Say that a number is of training, and how to get a better one."""
     late = [run for run in group if not run.evaluated]
-    first = late[0] if late else group[0]
+    first = late[0]
     step = number(first.evaluation, "step")
-    if step is not None and not first.evaluated:
+    if len(late) < len(group):
+        why = f"{len(group) - len(late)} of {len(group)} runs evaluated"
+    elif step is not None:
         why = f"The evaluation that is there is of step {count(step)}, before the run went on"
     else:
         why = "It has not been evaluated"
     more = f" (and {len(late) - 1} more of its seeds)" if len(late) > 1 else ""
-    return (
-        f"{why}, so this is of the last block of training, from few draws: {remedy(first)}{more}."
-    )
+    return f"{why}, so this is of {of}: {remedy(first)}{more}."
 
 
 def remedy(run: Run) -> str:
@@ -138,7 +162,18 @@ def _level(run: Run) -> str:
     ess = number(run.evaluation, "ess") or 0.0
     by_size = "good" if ess >= 0.5 else "fair" if ess >= 0.1 else "bad"
     first = str(run.evaluation.get("verdict", "")).replace(",", ":").partition(":")[0].strip()
-    return _worst([by_size, _FIRST_WORDS.get(first, by_size)])
+    by_words = "fair" if _log_z_alone(run) else _FIRST_WORDS.get(first, by_size)
+    return _worst([by_size, by_words])
+
+
+def _log_z_alone(run: Run) -> bool:
+    """Say whether a coarse solver is all that is wrong, and moves the ESS by no more than its error."""
+    reason = str(run.evaluation.get("verdict", "")).partition("because of ")[2].partition(":")[0]
+    names = ("ess_shift", "ess_err", "ess_shift_err")
+    shift, error, of_shift = (number(run.evaluation, name) for name in names)
+    if reason != "a coarse solver" or shift is None or error is None:
+        return False
+    return abs(shift) <= math.hypot(error, of_shift or 0.0)
 
 
 def _worst(levels: list[str]) -> str:
@@ -151,46 +186,41 @@ def _words_of_evaluation(group: list[Run]) -> list[str]:
     levels = [_level(run) for run in group]
     worst = group[levels.index(_worst(levels))]
     text = worst.evaluation.get("verdict")
+    if _log_z_alone(worst):
+        text = (
+            "log Z is less accurate than its error bar, because of a coarse solver. The ESS does not move "
+            "with the solver, so averages, from which a common factor of the weights cancels, should not."
+        )
     if text:
         of = f" (Of {worst.name}, the worst of the runs.)" if len(set(levels)) > 1 else ""
         said.append(f"Error bars: {text}{of}")
-    first = group[0]
-    forward = number(first.evaluation, "forward_ess")
-    if (
-        forward is not None
-        and len(group) == 1
-        and forward >= 0.5 * (number(first.evaluation, "ess") or 0)
-    ):
+    most = "" if len(group) == 1 else "at least "
+    pairs = [[number(run.evaluation, name) for run in group] for name in ("forward_ess", "ess")]
+    forward = [size or 0.0 for size in pairs[0]]
+    if all(f >= max(0.5, 0.5 * (ess or 0.0)) for f, ess in zip(forward, pairs[1], strict=True)):
         said.append(
-            f"Exact draws of the target are covered too (forward ESS {percent(forward)}): no large part "
-            "of it is missed."
+            f"Exact draws of the target are covered too (forward ESS {most}{percent(min(forward))}): no "
+            "large part of it is missed."
         )
-    said += filter(None, [_about_log_z(first)] if len(group) == 1 else [])
+    gaps = [gap for run in group if (gap := log_z_gap(run)) is not None]
+    # What is further off is among the warnings.
+    if len(gaps) == len(group) and max(gap.off for gap in gaps) < FAR:
+        what, known, off = max(gaps, key=lambda gap: gap.off)
+        most = most.replace("least", "most")
+        said.append(
+            f"log Z agrees with the {what} {plain(known, '.6g')} ({most}{off:.1f} standard errors apart)."
+        )
     return said
-
-
-def _about_log_z(run: Run) -> str | None:
-    """Compare log Z with what is known of it."""
-    value, error = (number(run.evaluation, name) for name in ("log_z", "log_z_err"))
-    for name, word in (("log_z_exact", "exact value"), ("log_z_known", "published value")):
-        known = number(run.evaluation, name)
-        if known is None or value is None or error is None:
-            continue
-        total = (error**2 + (number(run.evaluation, f"{name}_err") or 0.0) ** 2) ** 0.5
-        if total == 0:
-            continue
-        off = abs(value - known) / total
-        agrees = "agrees with" if off < 3 else "is off"
-        return f"log Z {agrees} the {word} {plain(known, '.6g')} ({off:.1f} standard errors apart)."
-    return None
 
 
 def _of_autoencoders(group: list[Run]) -> Verdict:
     unit = unit_of(group[0].dataset or "")
     warnings = collect_warnings(group)
-    measured = all(r.evaluated and number(r.evaluation, "negative_elbo") is not None for r in group)
+    measured = all(run.evaluated for run in group)
     of = "test images" if measured else "validation images"
     name = f"negative ELBO of the {of}, {unit.name}"
+    if found := _without(group, "negative_elbo"):
+        return Verdict("bad", _CHIPS["bad"], name, "–", [found], warnings, facts(group))
     values = [
         number(r.evaluation, "negative_elbo") if measured else r.best.get("validation")
         for r in group
@@ -215,11 +245,7 @@ def _of_autoencoders(group: list[Run]) -> Verdict:
     sentences += _likelihood(group[0]) if measured and len(group) == 1 else []
     sentences += _published(group[0])
     if not measured:
-        sentences.append(
-            _provisional(group).replace(
-                "the last block of training, from few draws", "the validation images"
-            )
-        )
+        sentences.append(_provisional(group, "the validation images"))
     level = ("fair" if warnings else "good") if measured else "open"
     chip = {"good": "measured", "fair": "see the warnings"}.get(level, _CHIPS["open"])
     return Verdict(level, chip, name, headline, sentences, warnings, facts(group))
@@ -248,13 +274,19 @@ def _likelihood(run: Run) -> list[str]:
 
 
 def _published(run: Run) -> list[str]:
-    """Say what the paper reached, and what keeps the two from being compared."""
-    value = PUBLISHED.get(run.dataset or "", {}).get(run.estimator)
-    said = []
-    if value is not None:
-        title, unit = title_of(run.dataset or ""), unit_of(run.dataset or "").name
-        said.append(f"The paper reports {value} {unit} for {title} with this gradient.")
-    beta = run.last.get("beta")
-    if beta is not None and beta < 1:
-        said.append(f"The KL warm-up is not over: the KL term weighs {beta:.2g} of 1.")
-    return said
+    """Say what the paper reached, and with which model if that was another."""
+    dataset = run.dataset or ""
+    value = PUBLISHED.get(dataset, {}).get(run.estimator)
+    if value is None:
+        return []
+    paper, flow = preset("paper", dataset), run.options.get("flow")
+    pairs = [(name, getattr(paper, name), run.options) for name in ("latent", "channels")]
+    for name in ("cnfs", "width", "depth", "rank", "activation", "end_time"):
+        pairs.append((name, getattr(paper.flow, name), flow if isinstance(flow, dict) else {}))
+    other = [
+        f"{name} {its}, not {options[name]}"
+        for name, its, options in pairs
+        if options.get(name, its) != its
+    ]
+    said = f"The paper reports {value} {unit_of(dataset).name} for {title_of(dataset)} with this gradient"
+    return [said + (f", of another model: {'; '.join(other)}." if other else ".")]

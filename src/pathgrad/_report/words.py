@@ -11,7 +11,11 @@ def number(mapping: Mapping[str, Any] | None, name: str) -> float | None:
     value = (mapping or {}).get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        found = float(value)
+    except OverflowError:  # of a whole number that no float can hold
+        return None
+    return found if math.isfinite(found) else None
 
 
 def plain(value: int | float | None, form: str = ".4g") -> str:

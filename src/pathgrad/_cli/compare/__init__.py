@@ -47,8 +47,8 @@ def run(prog: str, words: list[str]) -> int:
         check_picture(given.plot, "--plot")
     summaries = read_runs(given.runs)
     (print_elbo_table if summaries[0].dataset else print_table)(summaries, markdown=given.markdown)
-    for said in equal_times(summaries):
-        print(f"\n{said}")
+    for found in equal_times(summaries):
+        print(f"\n{found.text}")
     if given.plot is not None:
         plot(summaries, given.plot)
         print(f"{'' if not given.markdown else chr(10)}picture: {given.plot}")
@@ -96,4 +96,5 @@ def trainings(summaries: list[Summary], *, time_alone: bool = False) -> "list[Tr
 
 def _since_the_beginning(s: Summary) -> list[dict[str, Any]]:
     """Return rows whose seconds include those of the runs that this one began with."""
-    return [row | {"seconds": row["seconds"] + s.seconds_before} for row in s.rows]
+    known = [row for row in s.rows if row.get("seconds") is not None]
+    return [row | {"seconds": row["seconds"] + s.seconds_before} for row in known]

@@ -3,7 +3,7 @@
 import itertools
 import json
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 from .summary import OWN, Summary, grouped
 from .table import mean_and_deviation
@@ -17,20 +17,55 @@ _MAY_DIFFER_VAE = {
 _ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
-def equal_times(summaries: list[Summary]) -> list[str]:
-    """Return a sentence for each two groups that differ in their estimator, and how long they trained."""
+class EqualTime(NamedTuple):
+    """Two groups after the same time of training.
+
+    Attributes:
+        one: Runs of an estimator that differ by their seed only.
+        other: The same of another.
+        seconds: When the first of them ended; `None` where their times have nothing in common.
+        reached: What they had reached there, in words.
+        doubts: Sentences to know before it is believed.
+    """
+
+    one: list[Summary]
+    other: list[Summary]
+    seconds: float | None
+    reached: str
+    doubts: list[str]
+
+    @property
+    def body(self) -> str:
+        """All of it but for the names of the rivals."""
+        if self.seconds is None:
+            return self.reached
+        said = f"each after {self.seconds:.1f} s of training {self.reached}"
+        return " ".join([said, *self.doubts])
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        first = self.one[0]
+        head = f"{first.estimator} against {self.other[0].estimator}"
+        head += f" at L = {first.size}" if first.size else ""
+        head += f" on {first.dataset}" if first.dataset else ""
+        return f"{head}{':' if self.seconds is None else ','} {self.body}"
+
+
+def equal_times(summaries: list[Summary]) -> list[EqualTime]:
+    """Return each two groups that differ in their estimator, and how long they trained."""
     rivals: dict[str, list[list[Summary]]] = {}
     for group in grouped(summaries):
         may = _MAY_DIFFER_VAE if group[0].dataset else _MAY_DIFFER | OWN
         same = _same(group[0].alike, may)
         rivals.setdefault(same, []).append(group)
-    said = []
+    found = []
     for groups in rivals.values():
         groups = sorted(groups, key=lambda group: _ORDER.get(group[0].estimator, 9))
         for one, other in itertools.combinations(groups, 2):
             if one[0].estimator != other[0].estimator and _fair(one[0], other[0]):
-                said += _compare(one, other)
-    return said
+                found.append(_compare(one, other))
+    return [each for each in found if each is not None]
 
 
 def _fair(one: Summary, other: Summary) -> bool:
@@ -53,31 +88,38 @@ def _same(alike: dict[str, Any], without: set[str]) -> str:
     return json.dumps(left(alike), sort_keys=True, default=str)
 
 
-def _compare(one: list[Summary], other: list[Summary]) -> list[str]:
-    """Compare two groups at the end of the run that ended first."""
-    head = f"{one[0].estimator} against {other[0].estimator}"
-    head += f" at L = {one[0].size}" if one[0].size else ""
-    head += f" on {one[0].dataset}" if one[0].dataset else ""
+def _compare(one: list[Summary], other: list[Summary]) -> EqualTime | None:
+    """Compare two groups at the end of the run that ended first; `None` where a number is missing."""
     runs = [*one, *other]
     if len({_machine(s) for s in runs}) > 1:
-        return [f"{head}: not compared at equal time, the runs were made on different machines."]
+        why = "not compared at equal time, the runs were made on different machines."
+        return EqualTime(one, other, None, why, [])
     if any(not s.rows or s.rows[-1].get("seconds") is None for s in runs):
-        return []
+        return None
     seconds = min(s.rows[-1]["seconds"] for s in runs)
     found = _elbos(one, other, seconds) if one[0].dataset else _sizes(one, other, seconds)
     if found is None:
-        return []
-    said, doubts = found
-    said = f"{head}, each after {seconds:.1f} s of training {said}"
+        return None
+    reached, reservations = found
+    doubts = []
     if any(s.config.get("options", {}).get("init_from") for s in runs):
-        said += " The training of the runs they began with is not counted."
+        doubts.append("The training of the runs they began with is not counted.")
     costs = [statistics.mean(s.numbers["step_ms"] for s in group) for group in (one, other)]
     if costs[1] > 0:
-        more = costs[0] / costs[1] - 1
-        said += f" A step takes {abs(more):.0%} {'more' if more >= 0 else 'less'} time."
+        doubts.append(f"A step takes {_ratio(costs[0] / costs[1])}.")
     if len(one) == 1 or len(other) == 1:
-        doubts = ["With a single run on a side, seeds may decide the difference.", *doubts]
-    return [said + "".join(f" {text}" for text in doubts)]
+        doubts.append("With a single run on a side, seeds may decide the difference.")
+    return EqualTime(one, other, seconds, reached, doubts + reservations)
+
+
+def _ratio(cost: float) -> str:
+    """Say what a step costs in steps of the other side."""
+    percents = round(100 * (cost - 1))
+    if percents == 0:
+        return "the same time"
+    if cost >= 2:
+        return f"{float(f'{cost:.2g}'):g} times as long"
+    return f"{abs(percents)}% {'more' if percents > 0 else 'less'} time"
 
 
 def _sizes(
@@ -123,7 +165,7 @@ def _elbos(
 
 
 def _best_validation(s: Summary, seconds: float) -> float | None:
-    until = [row for row in s.rows if (row.get("seconds") or 0) <= seconds]
+    until = [row for row in s.rows if _is_until(row, seconds)]
     known = [row["validation"] for row in until if row.get("validation") is not None]
     return min(known, default=None)
 
@@ -134,7 +176,12 @@ def _machine(s: Summary) -> tuple[Any, Any]:
 
 
 def _last_row(s: Summary, seconds: float) -> dict[str, Any] | None:
-    return next((row for row in reversed(s.rows) if row.get("seconds", 0) <= seconds), None)
+    return next((row for row in reversed(s.rows) if _is_until(row, seconds)), None)
+
+
+def _is_until(row: dict[str, Any], seconds: float) -> bool:
+    at = row.get("seconds")
+    return at is not None and at <= seconds
 
 
 def _reservations(one: list[Summary], other: list[Summary], rows: list[list[Any]]) -> list[str]:

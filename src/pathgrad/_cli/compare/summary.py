@@ -211,8 +211,13 @@ def names_of(summaries: list[Summary]) -> list[str]:
 
 def labels_of(summaries: list[Summary]) -> dict[str, str]:
     """Return for each group its estimator, and what tells it from the other groups of its problem."""
-    firsts = [group[0] for group in grouped(summaries)]
-    names = names_of(firsts)
+    groups = grouped(summaries)
+    firsts = [group[0] for group in groups]
+    names = [
+        # The name of one run is not that of its group.
+        f"{name} and {len(group) - 1} more" if len(group) > 1 else name
+        for name, group in zip(names_of(firsts), groups, strict=True)
+    ]
     said = {"training.estimator", "size"}
     # The estimator says it of others: there, an optimiser is Adam or stands in the estimator's place.
     said |= set() if any(s.dataset for s in firsts) else {"training.optimizer"}
