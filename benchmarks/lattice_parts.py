@@ -1,0 +1,66 @@
+"""Where the time of a lattice gradient goes: its parts, beside the three gradients.
+
+    python -m benchmarks.lattice_parts > results/bench/lattice_parts.json
+
+Drawing alone, with the density, with the score; the way back through the sampling map alone, and through the
+density as well. Programs take turns, as in `pathgrad bench`.
+"""
+
+import dataclasses
+import json
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from pathgrad._bench.gradients import lattice_problem, training_gradients
+from pathgrad._bench.measure import Work, measure
+from pathgrad._bench.options import LatticeOptions, MeasureOptions, lattice_preset
+from pathgrad._train.rundir import provenance
+
+STEPS, BATCH, SIZE, REPETITIONS = 20, 64, 12, 9
+
+
+def parts(flow) -> dict[str, Work]:
+    """Return the programs of which gradients are made."""
+    parameters, static = eqx.partition(flow, eqx.is_inexact_array)
+
+    def draw(carry):
+        def run(parameters, key):
+            made = eqx.combine(parameters, static).draw(carry, key=key, n=BATCH, chunk=BATCH)
+            return (made.x, made.log_q, made.score), None
+
+        return Work(run, parameters)
+
+    def there_and_back(carry):
+        def loss(parameters, key):
+            made = eqx.combine(parameters, static).draw(carry, key=key, n=BATCH, chunk=BATCH)
+            return jnp.mean(made.x**2) + (jnp.mean(made.log_q) if carry == "log_q" else 0.0)
+
+        return Work(lambda p, key: (jax.value_and_grad(loss)(p, key), None), parameters)
+
+    return {
+        "draw": draw("x"),
+        "draw with density": draw("log_q"),
+        "draw with score": draw("score"),
+        "draw, and back": there_and_back("x"),
+        "draw with density, and back": there_and_back("log_q"),
+    }
+
+
+def main() -> None:
+    """Measure and print JSON."""
+    preset = dataclasses.replace(lattice_preset("paper").flow, solver_steps=STEPS)
+    options = LatticeOptions(SIZE, flow=preset, measure=MeasureOptions(BATCH))
+    flow, target = lattice_problem(options)
+    works = parts(flow) | training_gradients(flow, target, ("path", "total", "two-copy"), BATCH)
+    found = measure(
+        works, repetitions=REPETITIONS, seed=0, say=lambda text: print(text, file=sys.stderr)
+    )
+    about = {"size": SIZE, "batch": BATCH, "solver_steps": STEPS, "preset": "paper"}
+    print(json.dumps(about | found | {"provenance": provenance()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
