@@ -113,9 +113,9 @@ def test_growth_of_each_series_and_program():
 
 def test_bars_say_met_or_missed_and_by_how_much():
     upper, lower = Bar("a", "", 0.9, True, 0.99), Bar("b", "", 1.4, False, 2.1)
-    assert (upper.met, upper.verdict) == (False, "**missed** by 10 %")
-    assert (lower.met, lower.verdict) == (True, "met by 50 %")
-    assert Bar("c", "", 20.0, False, 15.0).verdict == "**missed** by 25 %"
+    assert (upper.met, upper.verdict) == (False, "**missed** by 10.0 %")
+    assert (lower.met, lower.verdict) == (True, "met by 50.0 %")
+    assert Bar("c", "", 20.0, False, 15.0).verdict == "**missed** by 25.0 %"
 
 
 def test_bars_are_read_from_the_studies():

@@ -16,7 +16,12 @@ from mkdocs.structure.files import File, Files
 log = logging.getLogger("mkdocs.hooks.repository")
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ("results/phi4/README.md", "results/phi4/second_order.md", "results/vae/README.md")
+PAGES = (
+    "results/phi4/README.md",
+    "results/phi4/second_order.md",
+    "results/vae/README.md",
+    "results/bench/bench.md",
+)
 KINDS = (".png", ".json")
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
