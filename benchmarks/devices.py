@@ -59,7 +59,7 @@ def train(way: str, out: Path, words: list[str]) -> float:
 def main() -> None:
     """Measure, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("results/bench/devices.json"))
     parser.add_argument("--sizes", type=int, nargs="+", default=[8])
     parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--steps", type=int, default=120)

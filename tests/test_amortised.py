@@ -32,6 +32,12 @@ SOLVES = {
 }
 
 
+# An adaptive solve takes long to compile; those of autoencoders are in the daily tests.
+EVERY_SOLVE = [
+    pytest.param(name, marks=[pytest.mark.slow] if "dopri5" in name else []) for name in SOLVES
+]
+
+
 class AffineField(pg.AbstractTractableField):
     """dx/dt = A x + b. Its code knows nothing of draws."""
 
@@ -178,7 +184,7 @@ def truth(solve):
     return x, log_q, score, value, gradients
 
 
-@pytest.mark.parametrize("solve", SOLVES)
+@pytest.mark.parametrize("solve", EVERY_SOLVE)
 def test_every_draw_follows_its_own_matrix_exponential(solve):
     _, _, draw, log_prob, _ = evidence(solve)
     x, log_q, score, _, _ = truth(solve)
@@ -189,7 +195,7 @@ def test_every_draw_follows_its_own_matrix_exponential(solve):
 
 
 @pytest.mark.parametrize("estimator", ["path", "total"])
-@pytest.mark.parametrize("solve", SOLVES)
+@pytest.mark.parametrize("solve", EVERY_SOLVE)
 def test_gradients_of_per_draw_and_shared_leaves(solve, estimator):
     *_, both = evidence(solve)
     *_, expected_value, expected = truth(solve)

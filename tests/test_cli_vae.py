@@ -114,6 +114,7 @@ def test_evaluate(run, capsys):
     assert (run / "evaluation.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_without_nll_it_says_how_to_get_it(run, capsys):
     assert main(["evaluate", str(run)]) == 0
     out = capsys.readouterr().out

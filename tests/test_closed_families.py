@@ -289,6 +289,7 @@ def test_mixture_under_a_flow_has_equal_path_and_two_copy_gradients():
     assert error < TOLERANCE["two solves"] * np.abs(flat(path)).max()
 
 
+@pytest.mark.slow
 def test_mixture_under_a_flow_has_path_and_total_gradients_equal_in_the_mean():
     gradient = carried_batches(0.6).gradient
     difference = flat(gradient["total"]) - flat(gradient["path"])

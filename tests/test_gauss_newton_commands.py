@@ -96,6 +96,7 @@ def _interrupting(clock):
     return read
 
 
+@pytest.mark.slow
 def test_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys, monkeypatch):
     words = ["train", "phi4", "--preset", "best", "--seed", "3", "--out"]
     assert main([*words, str(tmp_path / "a"), "--size", "8"]) == 0

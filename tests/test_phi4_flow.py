@@ -122,7 +122,13 @@ def trained(size, steps):
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow), 6]
+    "size",
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(3, marks=pytest.mark.slow),
+        4,
+        pytest.param(6, marks=pytest.mark.slow),
+    ],
 )
 def test_log_z_against_the_transfer_matrix(size):
     """A flow trained for seconds gives the exact log Z within its error, and never a loss below the bound."""

@@ -86,6 +86,7 @@ def independent_pixels(train, validation):
     return -np.mean(np.where(validation, np.log(p), np.log1p(-p)).sum((1, 2)))
 
 
+@pytest.mark.slow
 def test_training_learns():
     """More than an untrained model knows, and than any density without dependence between pixels."""
     train, validation = bars(400, 0), bars(100, 1)
