@@ -232,6 +232,7 @@ def test_autoencoder_has_a_step_and_a_flow_of_its_own(traced, capsys):
     assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, arrays)
 
 
+@pytest.mark.slow
 def test_path_gradient_of_a_network_keeps_its_bar(capsys):
     """The bar for FLOPs, through the command itself."""
     words = (

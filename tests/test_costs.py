@@ -112,6 +112,7 @@ def test_backsolve_needs_the_memory_of_one_step(estimator):
     assert many <= 1.02 * few
 
 
+@pytest.mark.slow
 def test_adaptive_backsolve_needs_no_room_for_its_steps():
     few, many = (
         temporary_bytes(

@@ -1,5 +1,6 @@
 """A batch shared by devices and by processes gives what one device gives."""
 
+import functools
 import json
 import os
 import signal
@@ -35,8 +36,8 @@ def environment(**more):
     return kept | {"JAX_PLATFORMS": "cpu"} | more
 
 
-@pytest.fixture(scope="module")
-def two_devices():
+@functools.cache
+def run_with_two_devices():
     done = subprocess.run(
         [sys.executable, "-m", "tests.two_devices"],
         cwd=ROOT,
@@ -47,6 +48,11 @@ def two_devices():
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture
+def two_devices():
+    return run_with_two_devices()
 
 
 @pytest.mark.parametrize("case", ["fixed", "adaptive"])

@@ -66,6 +66,7 @@ def rough_flow(size=4, steps=8, **more):
     return pg.Flow(FreeField(size, 0.5), [cnf])
 
 
+@pytest.mark.slow
 def test_path_and_total_gradients_agree_in_the_mean():
     """512 draws, 20 times: the difference of the means, parameter by parameter, is within its noise."""
     flow, theory = rough_flow(steps=4, scale=0.05), Phi4(4, COUPLING)
