@@ -1,5 +1,48 @@
-"""What went wrong for a user, as opposed to in our code."""
+"""What went wrong for a user, as opposed to in our code.
+
+A message may speak of an argument. In Python that is `time_kernels`, on the command line --time-kernels: so
+the library only marks the name, and whoever shows the message says it in the reader's language.
+"""
+
+import re
+from collections.abc import Callable
+
+# Of Unicode's private use: no name of a file and no text of a user has them by accident.
+_BEGIN, _END = "\ue000", "\ue001"
+_MARKED = re.compile(f"{_BEGIN}(\\w+){_END}")
+
+
+def named(argument: str) -> str:
+    """Mark the name of an argument in a message."""
+    return f"{_BEGIN}{argument}{_END}"
+
+
+def in_python(text: str) -> str:
+    """Write a message for somebody who calls the library."""
+    return _told(text, lambda name: f"`{name}`")
+
+
+def as_options(text: str) -> str:
+    """Write a message for somebody at the command line."""
+    return _told(text, lambda name: f"--{name.replace('_', '-')}")
+
+
+def _told(text: str, write: Callable[[str], str]) -> str:
+    return _MARKED.sub(lambda found: write(found[1]), text)
 
 
 class UserError(Exception):
-    """Something the user can mend. The message says what happened, why, and what to do."""
+    """Something the user can mend. The message says what happened, why, and what to do.
+
+    Attributes:
+        text: The message, with the names of arguments marked; `str` of the error writes them for Python.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Take a message in which arguments are marked by `named`."""
+        self.text = text
+        super().__init__(in_python(text))
+
+
+class ArgumentError(UserError, ValueError):
+    """An argument that makes no sense, alone or beside another."""

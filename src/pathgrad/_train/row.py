@@ -1,0 +1,89 @@
+"""One line of a training's metrics. No JAX here: reports and comparisons read it too."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What one block of training steps came to. Means are over the steps that were taken.
+
+    What is not known (for lack of a good step, of a target with weights, of validation data) is `None`.
+
+    Attributes:
+        step: Steps taken so far, skipped ones included.
+        seconds: Training time so far, without compiling.
+        skipped: Steps skipped so far because something was not finite.
+        loss: Mean of the objective; it falls.
+        loss_err: Its standard error, where the objective has log-weights.
+        ess: Effective sample size of the block's draws, as a fraction.
+        log_z: Log normaliser from the same draws.
+        kl: Reverse KL divergence from them; of an autoencoder, the KL term of its bound.
+        gradient_norm: Root mean square of the gradient's norm, before the optimiser.
+        gradient_snr: Signal-to-noise ratio of the gradient.
+        evaluations: Field evaluations of the forward solve.
+        evaluations_backward: Field evaluations of the backward pass.
+        below_bound: How far the loss is below what it cannot reach, where that is more than chance.
+        epoch: Passes through the data so far.
+        validation: Validation loss, where the block ended with one.
+        best_validation: The best so far.
+        waiting: Validations since the best one that count against patience.
+        more: Further numbers of the objective or the method, by name.
+    """
+
+    step: int
+    seconds: float = math.nan
+    skipped: int = 0
+    loss: float | None = None
+    loss_err: float | None = None
+    ess: float | None = None
+    log_z: float | None = None
+    kl: float | None = None
+    gradient_norm: float | None = None
+    gradient_snr: float | None = None
+    evaluations: float | None = None
+    evaluations_backward: float | None = None
+    below_bound: float | None = None
+    epoch: float | None = None
+    validation: float | None = None
+    best_validation: float | None = None
+    waiting: int | None = None
+    more: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> "Row":
+        """Sort numbers into a row by their names; raise a `ValueError` without a step.
+
+        What is no finite number is left out, whatever a file may hold.
+        """
+        known = {name: value for name, value in numbers.items() if is_number(value)}
+        if "step" not in known:
+            raise ValueError("a row of metrics has no `step`.")
+        own = {name: known.pop(name) for name in _FIELDS if name in known}
+        whole = {name: int(own[name]) for name in ("step", "skipped", "waiting") if name in own}
+        return cls(**own | whole, more=known)
+
+    def to_json(self) -> dict[str, float]:
+        """Return what is known, all at one level: the way it stands in a file."""
+        own = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value for name, value in own.items() if value is not None} | dict(self.more)
+
+    def value(self, name: str) -> float | None:
+        """Return a number by its name, for a curve of it."""
+        found = getattr(self, name) if name in _FIELDS else self.more.get(name)
+        return found if found is None or math.isfinite(found) else None
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "more")
+
+
+def is_number(value: Any) -> bool:
+    """Say whether a value out of a file is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # of a whole number that no float can hold
+        return False
