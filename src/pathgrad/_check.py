@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from ._adjoints import AbstractAdjoint, Backsolve, Discrete
 from ._estimators import AbstractEstimator, PathGradient
 from ._flow import Flow
-from ._objective import estimate_reverse_kl
+from ._objectives import reverse_kl
 from ._target import Target
 from ._transforms import CNF
 from ._tree import number_of_draws
@@ -90,7 +90,7 @@ def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, fl
     def gradients(flow, target):
         def one(key):
             grad = eqx.filter_grad(
-                lambda f: estimate_reverse_kl(f, target, key=key, n=batch, estimator=estimator).loss
+                lambda f: reverse_kl(f, target, key=key, n=batch, estimator=estimator)
             )(flow)
             return ravel_pytree(grad)[0]
 

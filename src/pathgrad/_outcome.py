@@ -62,6 +62,10 @@ class Outcome(enum.IntEnum):
         "the optimiser made a finite gradient into an update that is not (check its "
         f"{named('learning_rate')})",
     )
+    VALIDATION_NOT_FINITE = (
+        8,
+        f"the validation loss was not finite. A lower {named('learning_rate')} in a new run may help",
+    )
 
 
 def failure_if(condition: Bool[Array, "..."], failure: Outcome) -> Int[Array, "..."]:

@@ -11,9 +11,9 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from .._flow import Flow
-from .._target import Target, log_prob_of
-from .._tree import number_of_draws
+from ..._flow import Flow
+from ..._target import Target, log_prob_of
+from ..._tree import number_of_draws
 
 (_dsyrk,) = scipy.linalg.get_blas_funcs(("syrk",), dtype=np.float64)
 _BULKS = 8.0  # standard deviations of the bulk that are left as they are

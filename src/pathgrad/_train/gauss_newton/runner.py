@@ -5,20 +5,24 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
-from . import step as one
+from ..._outcome import Outcome
+from ..._target import Target
+from ..method import AbstractRunner, Block
+from ..state import StepInfo, TrainState
 from .damped_step import DampedStep, damped_step
-from .gauss_newton import GaussNewton, GaussNewtonState
-from .log_weight_moments import Bounds, Model, Moments, default_chunk
-from .step import StepInfo, TrainState
+from .moments import Bounds, Model, Moments, default_chunk
+
+if TYPE_CHECKING:
+    from .method import GaussNewton
 
 _FEWEST_DRAWS = 512
 _TOLERATED = 0.01  # share of draws that may be not finite
@@ -29,31 +33,37 @@ _DAMPINGS = (1e-8, 1e6)
 _GROW_BELOW = 0.5  # signal's share of a step below which the draws are doubled
 
 
-class SecondOrder:
-    """Takes the steps of one training, one at a time.
+class GaussNewtonState(NamedTuple):
+    """What the next step takes over.
 
     Attributes:
-        block: Steps between two rows of metrics.
-        compile_seconds: Time spent compiling.
+        damping: For the next step to try around, relative to the mean eigenvalue of the metric.
+        draws_per_parameter: Grown when noise dominated a step.
     """
 
-    block = 1
-    mesh = None  # its threads use the cores of one device
+    damping: Float[Array, ""]
+    draws_per_parameter: Float[Array, ""]
 
-    def __init__(self, key: Key[Array, ""], method: GaussNewton) -> None:
-        self.key = key
-        self.method = method
-        self.compile_seconds = 0.0
+
+class GaussNewtonRunner(AbstractRunner):
+    """Takes the steps of one training, one at a time; its threads use the cores of one device."""
+
+    def __init__(self, method: "GaussNewton", target: Target, key: Key[Array, ""]) -> None:
+        self.method, self.target, self.key = method, target, key
         self._differentiate: Any = None
         self._weigh: Any = None
 
-    def prepare(self, state: TrainState, length: int) -> None:
+    def length(self, step):
+        del step
+        return 1
+
+    def prepare(self, state, length):
         """Compile what a step calls, if that has not happened."""
         del length
         if self._differentiate is not None:
-            return
+            return state
         began = time.perf_counter()
-        model, vector = Model.split(state.flow, state.target)
+        model, vector = Model.split(state.model, self.target)
         jit: Any = eqx.filter_jit
         some = jr.split(self.key, self._chunk(state))
         trial = jr.split(self.key, self.method.trials)
@@ -62,33 +72,35 @@ class SecondOrder:
         )
         self._weigh = jit(Model.log_weights).lower(model, vector, trial).compile()
         self.compile_seconds += time.perf_counter() - began
+        return state
 
-    def run(self, state: TrainState, length: int) -> tuple[TrainState, StepInfo, dict[str, Any]]:
+    def run(self, state, length):
         """Take one step. The arrays of the info have a leading axis of one, as of a block."""
         del length
         # The noise of a step depends on its number alone, so that a resumed run repeats it.
         draw_key, trial_key = jr.split(jr.fold_in(self.key, state.step))
-        model, vector = Model.split(state.flow, state.target)
-        memory: GaussNewtonState = state.optimizer_state
+        model, vector = Model.split(state.model, self.target)
+        memory: GaussNewtonState = state.memory
         chunk = self._chunk(state)
         wanted = max(_FEWEST_DRAWS, float(memory.draws_per_parameter) * vector.size)
         n = math.ceil(wanted / chunk) * chunk
         moments, found = self._gather(model, vector, jr.split(draw_key, n).reshape(-1, chunk))
-        cause = _cause(moments, n)
-        told: dict[str, Any] = {"draws": n}
-        if cause == 0:
+        outcome = _outcome(moments, n)
+        told: dict[str, float] = {"draws": n}
+        if outcome == Outcome.FINE:
             vector, memory, more = self._move(model, vector, memory, found, n, trial_key)
             told |= more
-        in_row = jnp.where(cause == 0, 0, state.skipped_in_row + 1)
+        in_row = jnp.where(outcome == Outcome.FINE, 0, state.skipped_in_row + 1)
         state = TrainState(
             model.flow(vector),
-            state.target,
             memory,
             state.step + 1,
-            state.skipped + (cause != 0),
+            state.skipped + (outcome != Outcome.FINE),
             in_row,
+            state.best,
         )
-        return state, _info(moments, float(np.linalg.norm(found[1])), cause, in_row), told
+        norm = float(np.linalg.norm(found[1]))
+        return Block(state, _info(moments, norm, outcome, in_row), told)
 
     def _gather(self, model: Model, vector: Array, keys: Key[Array, "chunk batch"]) -> Any:
         """Differentiate draws, a few chunks at a time; return their moments, also as what `_move` takes."""
@@ -106,7 +118,7 @@ class SecondOrder:
         return moments, moments.finish()
 
     def _chunk(self, state: TrainState) -> int:
-        return self.method.chunk or default_chunk(state.flow)
+        return self.method.chunk or default_chunk(state.model)
 
     def _move(self, model, vector, memory, moments, n: int, key: Key[Array, ""]):
         """Try dampings around the last one; return the parameters and the memory after the best."""
@@ -214,20 +226,30 @@ def _cores() -> int:
     return min(len(allowed), 16)
 
 
-def _cause(moments: Moments, n: int) -> int:
-    codes = (
-        one.SOLVE_FAILED,
-        one.TARGET_NOT_FINITE,
-        one.DENSITY_NOT_FINITE,
-        one.GRADIENT_NOT_FINITE,
+def _outcome(moments: Moments, n: int) -> Outcome:
+    """Return what was wrong with more draws than can be left out."""
+    failures = (
+        Outcome.STATE_NOT_FINITE,
+        Outcome.TARGET_NOT_FINITE,
+        Outcome.DENSITY_NOT_FINITE,
+        Outcome.GRADIENT_NOT_FINITE,
     )
-    return sum(code for bad, code in zip(moments.bad, codes, strict=True) if bad > _TOLERATED * n)
+    found = (f for bad, f in zip(moments.bad, failures, strict=True) if bad > _TOLERATED * n)
+    return next(found, Outcome.FINE)
 
 
-def _info(moments: Moments, norm: float, cause: int, in_row: Any) -> StepInfo:
+def _info(moments: Moments, norm: float, outcome: Outcome, in_row: Array) -> StepInfo:
     """Put a step into the form of a compiled block of one."""
-    log_weight = moments.log_weight
-    loss = -log_weight.mean() if len(log_weight) else np.nan
-    parts = (loss, log_weight, norm, np.nan, cause, in_row)
-    arrays: list[Any] = [np.asarray(part)[None] for part in parts]
-    return StepInfo(*arrays)
+    each = -moments.log_weight
+    loss = each.mean() if len(each) else np.nan
+    unknown = np.asarray([np.nan])  # evaluations are not counted
+    return StepInfo(
+        np.asarray([loss]),
+        each[None],
+        {},
+        np.asarray([norm]),
+        unknown,
+        unknown,
+        np.asarray([outcome]),
+        np.asarray([in_row]),
+    )

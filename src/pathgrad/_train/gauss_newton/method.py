@@ -18,34 +18,22 @@ best on fresh draws; it is no longer than the trust radius in the metric; and it
 that is signal (see `damped_step`), which makes an average over steps out of it once noise is all there is.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
 
-from .._errors import UserError
-
-
-class GaussNewtonState(NamedTuple):
-    """What the next step takes over.
-
-    Attributes:
-        damping: For the next step to try around, relative to the mean eigenvalue of the metric.
-        draws_per_parameter: Grown when noise dominated a step.
-    """
-
-    damping: Float[Array, ""]
-    draws_per_parameter: Float[Array, ""]
+from ..._errors import ArgumentError, UserError
+from ..._objectives import ReverseKL
+from ..method import AbstractMethod
+from .runner import GaussNewtonRunner, GaussNewtonState
 
 
-class GaussNewton(eqx.Module):
-    """Train by least squares on the log-weights: few, large, expensive steps. Give it to `fit` as optimiser.
+class GaussNewton(AbstractMethod):
+    """Train a flow by least squares on the log-weights: few, large, expensive steps. For `ReverseKL` alone.
 
     For flows of up to some thousands of parameters, where it is far ahead of first-order training: a step
-    costs one gradient per draw, a few draws per parameter, and a linear solve. The estimator and the batch
-    of the training are not used. Deterministic, and resumable like the rest.
+    costs one gradient per draw, a few draws per parameter, and a linear solve. The objective's estimator is
+    not used. Deterministic, and resumable like the rest.
 
     Attributes:
         draws_per_parameter: Draws of a step, as a multiple of the number of parameters. Below about 2
@@ -90,8 +78,9 @@ class GaussNewton(eqx.Module):
             return 4 * self.draws_per_parameter
         return self.max_draws_per_parameter
 
-    def init(self, parameters: PyTree) -> GaussNewtonState:
-        """Return the state before the first step; refuse parameters that are too many."""
+    def init(self, model):
+        """Return the memory before the first step; refuse a flow with too many parameters."""
+        parameters = eqx.filter(model, eqx.is_inexact_array)
         count = sum(leaf.size for leaf in jax.tree.leaves(parameters))
         if count == 0:
             raise UserError("The flow has no trainable parameters.")
@@ -107,3 +96,17 @@ class GaussNewton(eqx.Module):
             jnp.asarray(self.damping, jnp.float32),
             jnp.asarray(self.draws_per_parameter, jnp.float32),
         )
+
+    def runner(self, objective, *, key):
+        if not isinstance(objective, ReverseKL) or objective.target is None:
+            raise ArgumentError(
+                "`GaussNewton` works on the log-weights of a flow: it needs the objective "
+                "`ReverseKL(target)` with a target that is not trained, got "
+                f"{type(objective).__name__}. Use `FirstOrder`."
+            )
+        if jax.process_count() > 1:
+            raise UserError("Gauss-Newton runs in one process. Start it once, or train with Adam.")
+        return GaussNewtonRunner(self, objective.target, key)
+
+    def result(self, state):
+        return state.model

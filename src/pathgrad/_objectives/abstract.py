@@ -1,0 +1,113 @@
+"""What every objective offers."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from .. import devices
+from .._draw import SolveInfo, Tally
+from .._outcome import Outcome, failure_if, first_failure
+from .._tree import freeze
+from .data import Data
+
+
+class Batch(eqx.Module):
+    """What one estimate is made from.
+
+    Attributes:
+        keys: Source of noise, one for each draw. Their number is the number of draws.
+        data: Entries of the objective's data, one for each draw, batch axis first; `None` where it has none.
+        step: Training steps taken before this one, for what changes with them (a warm-up).
+        tally: Counts field evaluations of the backward pass; `flow.tallied(batch.tally)` makes it count.
+    """
+
+    keys: Key[Array, " batch"]
+    data: PyTree[Array] = None
+    step: Int[Array, ""] | int = 0
+    tally: Tally | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of draws."""
+        return self.keys.shape[0]
+
+
+class Estimate(eqx.Module):
+    """A loss, and what it was made of.
+
+    Attributes:
+        loss: An honest value, which falls as the model improves; its gradient is the estimator's.
+        each: The loss of each draw or datum, as numbers.
+        outcome: `FINE`, or why the loss is not to be used: a number of `Outcome`.
+        solve: Cost and outcome of the ODE solves, `None` where there were none.
+        numbers: Further scalars worth logging, means over the batch.
+    """
+
+    loss: Float[Array, ""]
+    each: Float[Array, " batch"]
+    outcome: Int[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, jnp.int32))
+    solve: SolveInfo | None = None
+    numbers: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+
+
+class AbstractObjective(eqx.Module):
+    """What is minimised: a function of a model and a batch.
+
+    A model is a flow, or anything with arrays to train that the objective knows how to make one from: all
+    floating-point arrays of the model are trained, those of the objective (a target's) are not.
+    """
+
+    @abstractmethod
+    def __call__(self, model: PyTree, batch: Batch) -> Estimate:
+        """Estimate the loss from the draws of one batch."""
+
+    @property
+    def data(self) -> Data | None:
+        """What batches take their data from; `None` for objectives that need draws alone."""
+        return None
+
+    @property
+    def lower_bound(self) -> tuple[float, float] | None:
+        """Value and error of what the loss cannot fall below, where that is known.
+
+        A training that does is exploiting an error of its densities, and is told so.
+        """
+        return None
+
+    def summary(self, each: np.ndarray) -> Mapping[str, float]:
+        """Return numbers worth logging that need the losses of all draws of a block of steps."""
+        del each
+        return {}
+
+
+def outcome_of(
+    solve: SolveInfo | None, *finite: tuple[Float[Array, " batch"], Outcome]
+) -> Int[Array, ""]:
+    """Return what went wrong first: a solve, or one of these arrays, each with the failure it stands for.
+
+    What a failed solve leaves is not finite either, and not to be blamed on anything else.
+    """
+    solved = jnp.asarray(Outcome.FINE, jnp.int32) if solve is None else solve.outcome
+    checks = [failure_if(~jnp.all(jnp.isfinite(x)), failure) for x, failure in finite]
+    return first_failure(solved, *checks)
+
+
+def choice_term(
+    log_choice: Float[Array, " batch"] | None, each: Float[Array, " batch"]
+) -> Float[Array, ""] | float:
+    """Return zero, with the gradient that a loss has through discrete choices.
+
+    The mean of the other draws is the baseline. It leaves the mean of the gradient as it is and makes
+    it vanish draw by draw where q = p, like the path gradient: there all entries of `each` are equal.
+    (A single draw has no others; then the gradient is unbiased only.)
+    """
+    if log_choice is None:
+        return 0.0
+    n = each.shape[0] * devices.count()
+    others = devices.total(jnp.sum(each)) - each
+    baseline = others / (n - 1) if n > 1 else jnp.zeros_like(each)
+    return jnp.mean((each - baseline) * (log_choice - freeze(log_choice)))

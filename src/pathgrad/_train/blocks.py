@@ -1,0 +1,163 @@
+"""Steps that JAX can compile: many of them in one call, for methods of first order and their like."""
+
+import time
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+from jaxtyping import Array, Key, PyTree
+
+from .._objectives import AbstractObjective
+from .._tree import number_of_draws
+from ..devices import mesh_for, replicated
+from .block_gradients import BlockGradients
+from .method import AbstractMethod, AbstractRunner, Block
+from .state import StepInfo, TrainState
+
+_ORDER = 2**32 - 1  # folded into the key of a training; steps have the small numbers
+
+
+class AbstractCompiledMethod(AbstractMethod):
+    """A method whose step is a JAX function. `runner` compiles blocks of it; `step` is all there is to write.
+
+    Attributes:
+        n: Draws per step; where the objective has data, as many entries of it.
+        block: Steps in one compiled block, and per row of metrics.
+        devices: That share the draws. Default: all there are, of all processes; of those as many as `n` can
+            be divided by.
+    """
+
+    n: eqx.AbstractVar[int]
+    block: eqx.AbstractVar[int]
+    devices: eqx.AbstractVar[tuple[jax.Device, ...] | None]
+
+    @abstractmethod
+    def step(
+        self,
+        state: TrainState,
+        objective: AbstractObjective,
+        *,
+        key: Key[Array, ""],
+        data: PyTree[Array] = None,
+        mesh: Mesh | None = None,
+    ) -> tuple[TrainState, StepInfo, PyTree]:
+        """Take one step; return the state, what there is to say, and the gradient that was followed.
+
+        Args:
+            state: Before the step.
+            objective: What is minimised.
+            key: Fresh noise for this step.
+            data: Entries of the objective's data, one for each draw.
+            mesh: The devices that share the draws.
+        """
+
+    def runner(self, objective, *, key):
+        return CompiledRunner(self, objective, key)
+
+
+class CompiledRunner(AbstractRunner):
+    """Blocks of steps, compiled once for each size of a batch, whatever their number."""
+
+    def __init__(
+        self, method: AbstractCompiledMethod, objective: AbstractObjective, key: Key[Array, ""]
+    ) -> None:
+        self.method, self.objective, self.key = method, objective, key
+        alone = number_of_draws(objective) is not None  # such leaves stay together
+        self.mesh = None if alone else mesh_for(method.n, method.devices)
+        self._compiled: dict[int, Any] = {}
+
+    def length(self, step):
+        n, block, data = self.method.n, self.method.block, self.objective.data
+        if data is None:
+            return block - step % block
+        # A block ends with its epoch, and before a batch that is smaller than the others.
+        position, full = step % data.steps_per_epoch(n), len(data) // n
+        return min(block - position % block, full - position) if position < full else 1
+
+    def _batch_size(self, step: int) -> int:
+        n, data = self.method.n, self.objective.data
+        if data is None or step % data.steps_per_epoch(n) < len(data) // n:
+            return n
+        return len(data) % n
+
+    def prepare(self, state, length):
+        """Compile for the batches of these steps, if that has not happened."""
+        if number_of_draws(state.model) is not None:
+            self.mesh = None
+        size = self._batch_size(int(state.step))
+        if size not in self._compiled:
+            began = time.perf_counter()
+            data = self._data(int(state.step), length)
+            arrays, static = eqx.partition(state, eqx.is_array)
+            mesh = self.mesh if self.mesh is not None and size % self.mesh.size == 0 else None
+            run = jax.jit(_block_of(self.method, self.objective, static, mesh), donate_argnums=0)
+            lowered = run.lower(*self._arguments(arrays, data, length))
+            self._compiled[size] = lowered.compile()
+            self.compile_seconds += time.perf_counter() - began
+        return state
+
+    def run(self, state, length):
+        first = int(state.step)
+        data = self._data(first, length)
+        arrays, static = eqx.partition(state, eqx.is_array)
+        run = self._compiled[self._batch_size(first)]
+        arrays, steps, snr = jax.block_until_ready(run(*self._arguments(arrays, data, length)))
+        steps = jax.tree.map(lambda a: np.asarray(a)[:length], steps)
+        numbers = {"gradient_snr": float(snr)} if np.isfinite(snr) else {}
+        if self.objective.data is not None:
+            epoch = self.objective.data.steps_per_epoch(self.method.n)
+            numbers["epoch"] = (first + length) / epoch
+        return Block(eqx.combine(arrays, static), steps, numbers)
+
+    def _data(self, step: int, length: int) -> PyTree[np.ndarray]:
+        """Return the data of some steps, filled up to those of a whole block."""
+        data = self.objective.data
+        if data is None:
+            return None
+        own = data.batches(step, length, self.method.n, key=jr.fold_in(self.key, _ORDER))
+        return jax.tree.map(lambda a: np.resize(a, (self.method.block, *a.shape[1:])), own)
+
+    def _arguments(self, arrays: PyTree, data: PyTree, length: int) -> tuple[Any, ...]:
+        others = self.key, eqx.filter(self.objective, eqx.is_array), data
+        return replicated((arrays, *others, np.asarray(length, np.int32)), self.mesh)
+
+
+def _block_of(
+    method: AbstractCompiledMethod, objective: AbstractObjective, static: Any, mesh: Mesh | None
+) -> Any:
+    """Return a function that takes up to a block of steps, as many as it is told.
+
+    The number is not compiled in: the last steps of a training, of an epoch or before a validation run
+    through the very same code as all others, so that nothing depends on where blocks end.
+    """
+    fixed = eqx.filter(objective, eqx.is_array, inverse=True)
+
+    def run(arrays, key, objective_arrays, data, length):
+        objective = eqx.combine(objective_arrays, fixed)
+
+        def step(arrays, i):
+            state = eqx.combine(arrays, static)
+            own = jax.tree.map(lambda a: a[i], data)
+            step_key = jr.fold_in(key, state.step)
+            state, info, gradient = method.step(state, objective, key=step_key, data=own, mesh=mesh)
+            return eqx.filter(state, eqx.is_array), info, gradient
+
+        def body(i, carry):
+            arrays, infos, gradients = carry
+            arrays, info, gradient = step(arrays, i)
+            infos = jax.tree.map(lambda all, one: all.at[i].set(one), infos, info)
+            return arrays, infos, gradients.add(gradient, info.outcome == 0)
+
+        _, info, gradient = jax.eval_shape(step, arrays, 0)
+        infos = jax.tree.map(lambda s: jnp.zeros((method.block, *s.shape), s.dtype), info)
+        carry = arrays, infos, BlockGradients.none(gradient)
+        arrays, infos, gradients = lax.fori_loop(0, length, body, carry)
+        return arrays, infos, gradients.snr()
+
+    return run

@@ -1,0 +1,207 @@
+"""Steps along a gradient, by any optimiser of Optax."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Int, PyTree
+
+from .. import devices as sharing
+from .._draw import SolveInfo, Tally
+from .._errors import ArgumentError, named
+from .._objectives import AbstractObjective, Batch, Estimate
+from .._outcome import Outcome, failure_if, first_failure
+from .._tree import number_of_draws
+from ..metrics import gradient_norm
+from .blocks import AbstractCompiledMethod
+from .state import StepInfo, TrainState, copied
+
+
+class Average(eqx.Module):
+    """A moving average of the parameters.
+
+    Attributes:
+        parameters: The average.
+        steps: How many it has seen.
+    """
+
+    parameters: PyTree
+    steps: Int[Array, ""]
+
+    def add(self, parameters: PyTree, decay: float, good: Bool[Array, ""]) -> "Average":
+        """Take in the parameters after a step, if it was taken."""
+        # A short memory at first, so that the start is forgotten at any length of training.
+        decay = jnp.minimum(decay, (1 + self.steps) / (10 + self.steps))
+        share = jnp.where(good, 1 - decay, 0.0)
+        mixed = jax.tree.map(
+            lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters
+        )
+        return Average(mixed, self.steps + good)
+
+
+class Memory(eqx.Module):
+    """What `FirstOrder` takes over to the next step.
+
+    Attributes:
+        optimizer: State of the optimiser.
+        average: Of the parameters, if one is kept.
+    """
+
+    optimizer: PyTree
+    average: Average | None
+
+
+class FirstOrder(AbstractCompiledMethod):
+    """Follow the objective's gradient with an Optax optimiser.
+
+    A step that is not finite is skipped, and counted.
+
+    Attributes:
+        optimizer: Any of Optax that needs gradients alone.
+        n: Draws per step; where the objective has data, as many entries of it.
+        block: Steps in one compiled block, and per row of metrics.
+        average: Decay of a moving average of the parameters, such as 0.999; the average is then what the
+            training results in. `None` for none.
+        devices: That share the draws. Default: all there are, of all processes; of those as many as `n` can
+            be divided by.
+    """
+
+    optimizer: optax.GradientTransformation = eqx.field(static=True)
+    n: int = eqx.field(static=True)
+    block: int = eqx.field(static=True)
+    average: float | None = eqx.field(static=True)
+    devices: tuple[jax.Device, ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        optimizer: optax.GradientTransformation,
+        n: int = 256,
+        *,
+        block: int = 50,
+        average: float | None = None,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> None:
+        """Choose the optimiser, and how it is fed."""
+        self.optimizer, self.n, self.block, self.average = optimizer, n, block, average
+        self.devices = None if devices is None else tuple(devices)
+
+    def __check_init__(self):
+        for name in ("n", "block"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{named(name)} must be at least 1, got {getattr(self, name)}.")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ArgumentError(
+                f"{named('average')} is the decay of a moving average, between 0 and 1; got {self.average}."
+            )
+
+    def init(self, model):
+        parameters = eqx.filter(model, eqx.is_inexact_array)
+        average = None
+        if self.average is not None:
+            average = Average(copied(parameters), jnp.zeros((), jnp.int32))
+        return Memory(self.optimizer.init(parameters), average)
+
+    def result(self, state):
+        average = state.memory.average
+        return state.model if average is None else eqx.combine(average.parameters, state.model)
+
+    def step(self, state, objective, *, key, data=None, mesh=None):
+        parameters, fixed = eqx.partition(state.model, eqx.is_inexact_array)
+        n = self.n if data is None else jax.tree.leaves(data)[0].shape[0]
+        estimate, gradient, counted = _differentiate(
+            parameters, fixed, objective, (jr.split(key, n), data), state.step, mesh
+        )
+        norm = gradient_norm(gradient)
+        updates, optimizer_state = self.optimizer.update(
+            gradient, state.memory.optimizer, parameters
+        )
+        outcome = first_failure(
+            estimate.outcome,
+            failure_if(~jnp.isfinite(estimate.loss), Outcome.DENSITY_NOT_FINITE),
+            failure_if(~jnp.isfinite(norm), Outcome.GRADIENT_NOT_FINITE),
+            failure_if(~jnp.isfinite(gradient_norm(updates)), Outcome.UPDATE_NOT_FINITE),
+        )
+        good = outcome == Outcome.FINE
+        moved = eqx.apply_updates(parameters, updates)
+        parameters, optimizer_state = _choose(
+            good, (moved, optimizer_state), (parameters, state.memory.optimizer)
+        )
+        average = state.memory.average
+        if average is not None and self.average is not None:
+            average = average.add(parameters, self.average, good)
+        in_row = jnp.where(good, 0, state.skipped_in_row + 1)
+        after = TrainState(
+            eqx.combine(parameters, fixed),
+            Memory(optimizer_state, average),
+            state.step + 1,
+            state.skipped + ~good,
+            in_row,
+            state.best,
+        )
+        evaluations = 0 if estimate.solve is None else estimate.solve.evaluations
+        info = StepInfo(
+            estimate.loss,
+            estimate.each,
+            estimate.numbers,
+            norm,
+            jnp.asarray(evaluations, jnp.int32),
+            counted,
+            outcome,
+            in_row,
+        )
+        return after, info, gradient
+
+
+def _differentiate(
+    parameters: PyTree,
+    fixed: PyTree,
+    objective: AbstractObjective,
+    per_draw: tuple[Array, PyTree],
+    step: Int[Array, ""],
+    mesh: Mesh | None,
+) -> tuple[Estimate, PyTree, Array]:
+    """Return estimate, gradient and backward evaluations, over the draws of all devices."""
+    if number_of_draws((parameters, fixed)) is not None:
+        mesh = None  # leaves that belong to single draws stay together
+    arrays, static = eqx.partition((fixed, objective), eqx.is_array)
+
+    def part(whole, per_draw):
+        parameters, arrays, step = whole
+        keys, data = per_draw
+        fixed, objective = eqx.combine(arrays, static)
+        if objective.data is not None:
+            data = objective.data.changed(data, keys=keys)
+
+        def loss_of(parameters, tally):
+            estimate = objective(eqx.combine(parameters, fixed), Batch(keys, data, step, tally))
+            return estimate.loss, estimate
+
+        differentiated = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
+        (_, estimate), (gradient, counted) = differentiated(parameters, Tally(jnp.zeros(())))
+        return _of_all_devices(estimate, gradient, counted.value)
+
+    return sharing.spread(part, mesh)((parameters, arrays, step), per_draw)
+
+
+def _of_all_devices(
+    estimate: Estimate, gradient: PyTree, counted: Array
+) -> tuple[Estimate, PyTree, Array]:
+    """Return what the draws of all devices come to: three messages, that of the gradient among them."""
+    loss, numbers, gradient = sharing.average((estimate.loss, estimate.numbers, gradient))
+    each = sharing.gather(estimate.each)
+    evaluations = 0 if estimate.solve is None else estimate.solve.evaluations
+    solved = Outcome.FINE if estimate.solve is None else estimate.solve.outcome
+    counts = [estimate.outcome, evaluations, solved, counted]
+    outcome, evaluations, solved, counted = sharing.largest(
+        jnp.stack([jnp.asarray(c, jnp.int32) for c in counts])
+    )
+    solve = None if estimate.solve is None else SolveInfo(evaluations, solved == 0)
+    return Estimate(loss, each, outcome, solve, numbers), gradient, counted
+
+
+def _choose(good: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(good, a, b) if eqx.is_array(a) else a, new, old)

@@ -1,0 +1,159 @@
+"""Training in one call."""
+
+from typing import NamedTuple, overload
+
+import optax
+from jaxtyping import Array, Key, PyTree
+
+from .._errors import ArgumentError, named
+from .._estimators import AbstractEstimator, PathGradient
+from .._flow import Flow
+from .._objectives import AbstractObjective, ReverseKL
+from .._outcome import Stop
+from .._target import Target
+from ..devices import on_one_device
+from .first_order import FirstOrder
+from .method import AbstractMethod
+from .progress import report
+from .row import Row
+from .state import TrainState
+from .trainer import Trainer, TrainingDiverged
+
+
+class Fit(NamedTuple):
+    """A finished training.
+
+    Attributes:
+        model: What was trained: the last parameters, or their average if the method keeps one.
+        history: One row of metrics for each block of steps.
+        state: To continue from.
+        stopped: Why it came to its end.
+        seconds: Training time, without compiling.
+        compile_seconds: Time spent compiling.
+    """
+
+    model: PyTree
+    history: list[Row]
+    state: TrainState
+    stopped: Stop | None
+    seconds: float
+    compile_seconds: float
+
+    @property
+    def flow(self) -> Flow:
+        """The trained flow: the model, or the one that it holds."""
+        return self.model if isinstance(self.model, Flow) else self.model.flow
+
+
+@overload
+def fit(
+    model: Flow,
+    objective: Target,
+    *,
+    key: Key[Array, ""],
+    steps: int,
+    max_seconds: float | None = None,
+    n: int = 256,
+    estimator: AbstractEstimator = PathGradient(),
+    optimizer: optax.GradientTransformation | None = None,
+    state: TrainState | None = None,
+    progress: bool = False,
+) -> Fit: ...
+@overload
+def fit(
+    model: PyTree,
+    objective: AbstractObjective | Target,
+    method: AbstractMethod,
+    *,
+    key: Key[Array, ""],
+    steps: int | None = None,
+    max_seconds: float | None = None,
+    state: TrainState | None = None,
+    progress: bool = False,
+) -> Fit: ...
+def fit(
+    model,
+    objective,
+    method=None,
+    *,
+    key,
+    steps=None,
+    max_seconds=None,
+    n=None,
+    estimator=None,
+    optimizer=None,
+    state=None,
+    progress=False,
+):
+    """Fit a model, in the general way or the short one.
+
+    In general: `fit(model, objective, method, key=..., steps=...)`. The short way,
+    `fit(flow, target, key=..., steps=..., n=256, estimator=PathGradient(), optimizer=optax.adam(1e-3))`,
+    means `fit(flow, ReverseKL(target, estimator), FirstOrder(optimizer, n), ...)`.
+
+    Args:
+        model: Where to begin: a flow, or whatever the objective trains.
+        objective: What is minimised. A target, an object with `log_prob(x)` for one point, stands for
+            `ReverseKL(target)`.
+        method: How the model moves: `FirstOrder`, `GaussNewton`, `Stages` of them.
+        key: Source of all noise.
+        steps: Number of steps in all. `Stages` know theirs.
+        max_seconds: Stop after this much training time (without compiling).
+        n: Draws per step (the short way).
+        estimator: Whose gradient is followed (the short way).
+        optimizer: Of Optax (the short way).
+        state: Continue from the state of an earlier fit with the same arguments.
+        progress: Whether to report progress on standard error.
+    """
+    method, objective = _sorted(method, objective, n, estimator, optimizer)
+    steps = method.steps if steps is None else steps
+    if steps is None and max_seconds is None:
+        raise ArgumentError(
+            f"A training needs an end: give {named('steps')}, {named('max_seconds')}, or both."
+        )
+    trainer = Trainer(objective, method, key=key)
+    state = trainer.init(model) if state is None else state
+    history: list[Row] = []
+    try:
+        with report(steps, visible=progress, max_seconds=max_seconds) as tell:
+            for state, row in trainer.blocks(state, steps, max_seconds):
+                history.append(row)
+                tell(row)
+    except TrainingDiverged as failure:
+        failure.state = on_one_device(failure.state)
+        raise
+    state = on_one_device(state)
+    return Fit(
+        trainer.result(state),
+        history,
+        state,
+        trainer.stopped,
+        trainer.seconds,
+        trainer.compile_seconds,
+    )
+
+
+def _sorted(
+    method: AbstractMethod | None,
+    objective: AbstractObjective | Target,
+    n: int | None,
+    estimator: AbstractEstimator | None,
+    optimizer: optax.GradientTransformation | None,
+) -> tuple[AbstractMethod, AbstractObjective]:
+    """Return the method and the objective that were asked for, in either way."""
+    if method is not None and (n is not None or optimizer is not None):
+        raise ArgumentError(
+            f"{named('n')} and {named('optimizer')} belong to a `FirstOrder` method: give them to that, "
+            f"`FirstOrder(optimizer, n)`, or leave {named('method')} out."
+        )
+    if isinstance(objective, AbstractObjective):
+        if estimator is not None:
+            raise ArgumentError(
+                f"{named('estimator')} belongs to the objective: `ReverseKL(target, estimator)`."
+            )
+    else:
+        objective = ReverseKL(objective, PathGradient() if estimator is None else estimator)
+    if method is None:
+        optimizer = optax.adam(1e-3) if optimizer is None else optimizer
+        method = FirstOrder(optimizer, 256 if n is None else n)
+    return method, objective

@@ -1,0 +1,118 @@
+"""Several methods, one after the other, as one."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+from jaxtyping import Array, Key, PyTree
+
+from .._errors import ArgumentError, named
+from .._objectives import AbstractObjective
+from .method import AbstractMethod, AbstractRunner, Block
+from .state import TrainState, copied
+
+
+class Stages(AbstractMethod):
+    """Train by one method for some steps, then by the next, which begins with what the one before came to.
+
+    A run of stages is one run: it can be interrupted and resumed anywhere, to the same bits.
+
+    Attributes:
+        methods: In order.
+        steps_of: How many steps each takes. A training that goes on after them goes on with the last.
+    """
+
+    methods: tuple[AbstractMethod, ...]
+    steps_of: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, stages: Sequence[tuple[AbstractMethod, int]]) -> None:
+        """Take pairs of a method and its number of steps."""
+        self.methods = tuple(method for method, _ in stages)
+        self.steps_of = tuple(steps for _, steps in stages)
+
+    def __check_init__(self):
+        if not self.methods or min(self.steps_of) < 1:
+            raise ArgumentError(
+                f"{named('stages')} needs at least one pair of a method and a number of steps, each at least "
+                f"1; got steps {self.steps_of}."
+            )
+
+    @property
+    def steps(self):
+        return sum(self.steps_of)
+
+    def at(self, step: int) -> tuple[int, int]:
+        """Return the stage that takes a step, counted from zero, and with which step it begins."""
+        begins = 0
+        for i, steps in enumerate(self.steps_of[:-1]):
+            if step < begins + steps:
+                return i, begins
+            begins += steps
+        return len(self.methods) - 1, begins
+
+    def init(self, model):
+        # All of them from the start: a checkpoint has the same leaves at any stage.
+        return tuple(method.init(model) for method in self.methods)
+
+    def runner(self, objective, *, key):
+        return StagesRunner(self, objective, key)
+
+    def result(self, state):
+        # The stage that took the last step: the next one has not begun.
+        i, _ = self.at(max(int(state.step) - 1, 0))
+        return self.methods[i].result(with_memory(state, state.memory[i]))
+
+
+class StagesRunner(AbstractRunner):
+    """Hands each step to the runner of its stage."""
+
+    def __init__(self, stages: Stages, objective: AbstractObjective, key: Key[Array, ""]) -> None:
+        self.stages = stages
+        self.runners = [method.runner(objective, key=key) for method in stages.methods]
+
+    @property
+    def compile_seconds(self):
+        return sum(runner.compile_seconds for runner in self.runners)
+
+    @property
+    def mesh(self):
+        return self.runners[0].mesh
+
+    def length(self, step):
+        i, begins = self.stages.at(step)
+        own = self.runners[i].length(step)
+        last = i == len(self.runners) - 1
+        return own if last else min(own, begins + self.stages.steps_of[i] - step)
+
+    def prepare(self, state, length):
+        i, begins = self.stages.at(int(state.step))
+        if i and int(state.step) == begins:
+            state = self._enter(state, i)
+        inner = self.runners[i].prepare(with_memory(state, state.memory[i]), length)
+        return self._whole(inner, state.memory, i)
+
+    def run(self, state, length):
+        i, _ = self.stages.at(int(state.step))
+        memory = state.memory
+        done = self.runners[i].run(with_memory(state, memory[i]), length)
+        return Block(
+            self._whole(done.state, memory, i), done.steps, done.numbers | {"stage": float(i)}
+        )
+
+    def _enter(self, state: TrainState, i: int) -> TrainState:
+        """Begin a stage with the result of the one before."""
+        before, now = self.stages.methods[i - 1], self.stages.methods[i]
+        model = before.result(with_memory(state, state.memory[i - 1]))
+        # Copies, since no array may be in two places of a state that is overwritten.
+        model, memory = copied((model, now.init(model)))
+        state = eqx.tree_at(lambda s: s.model, state, model)
+        return self._whole(with_memory(state, memory), state.memory, i)
+
+    def _whole(self, inner: TrainState, memories: tuple[PyTree, ...], i: int) -> TrainState:
+        return with_memory(inner, (*memories[:i], inner.memory, *memories[i + 1 :]))
+
+
+def with_memory(state: TrainState, memory: PyTree) -> TrainState:
+    """Return the state with another memory."""
+    return TrainState(
+        state.model, memory, state.step, state.skipped, state.skipped_in_row, state.best
+    )

@@ -1,0 +1,91 @@
+"""What a training carries from step to step, and what a step tells about itself."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+
+class Best(eqx.Module):
+    """The best model so far, judged by validation.
+
+    Attributes:
+        model: Its parameters.
+        loss: Its validation loss; infinite before the first validation.
+        step: Training steps behind it.
+        waiting: Validations since then that count against patience.
+    """
+
+    model: PyTree
+    loss: Float[Array, ""]
+    step: Int[Array, ""]
+    waiting: Int[Array, ""]
+
+
+class TrainState(eqx.Module):
+    """Everything the next step needs.
+
+    Attributes:
+        model: As trained so far: a flow, or whatever the objective trains.
+        memory: Of the method: moments, an average of the parameters, a damping.
+        step: Steps taken, skipped ones included.
+        skipped: Steps that were skipped because something was not finite.
+        skipped_in_row: Skipped steps since the last good one.
+        best: The best model so far, where the training validates.
+    """
+
+    model: PyTree
+    memory: PyTree
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
+    skipped_in_row: Int[Array, ""]
+    best: Best | None = None
+
+
+class StepInfo(NamedTuple):
+    """What the reader wants to know about steps; of a block of them, with a leading axis.
+
+    Attributes:
+        loss: Value of the objective.
+        each: Its value for each draw.
+        numbers: Further scalars of the objective, by name.
+        gradient_norm: Euclidean norm of the estimator's gradient, before the optimiser.
+        evaluations: Field evaluations of the forward solve.
+        evaluations_backward: Field evaluations of the backward pass.
+        outcome: `FINE`, or why the step was skipped: a number of `Outcome`.
+        in_row: Skipped steps in a row, this one included.
+    """
+
+    loss: Float[Array, "..."] | np.ndarray
+    each: Float[Array, "... batch"] | np.ndarray
+    numbers: dict[str, Float[Array, "..."]] | dict[str, np.ndarray]
+    gradient_norm: Float[Array, "..."] | np.ndarray
+    evaluations: Array | np.ndarray
+    evaluations_backward: Float[Array, "..."] | np.ndarray
+    outcome: Int[Array, "..."] | np.ndarray
+    in_row: Int[Array, "..."] | np.ndarray
+
+
+def begin(model: PyTree, memory: PyTree, *, validates: bool) -> TrainState:
+    """Return the state before the first step."""
+    best = None
+    if validates:
+        best = Best(model, jnp.asarray(jnp.inf, jnp.float32), _zero(), _zero())
+    return TrainState(model, memory, _zero(), _zero(), _zero(), best)
+
+
+def strongly_typed(model: PyTree) -> PyTree:
+    """Settle the types of arrays: weak ones would change on the way through a checkpoint."""
+    return jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
+
+
+def copied(tree: PyTree) -> PyTree:
+    """Copy every array: those of the state at work are overwritten by the next block."""
+    return jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, tree)
+
+
+def _zero() -> Int[Array, ""]:
+    return jnp.zeros((), jnp.int32)

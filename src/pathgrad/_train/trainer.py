@@ -1,0 +1,219 @@
+"""The one loop: blocks of steps, rows of metrics, validation, and when to stop."""
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from .._errors import ArgumentError, UserError, named
+from .._objectives import AbstractObjective
+from .._outcome import Outcome, Stop
+from ..devices import any_process, several_processes
+from .method import AbstractMethod, Block
+from .row import Row
+from .state import StepInfo, TrainState, begin, copied, strongly_typed
+from .validation import Validation
+
+_VALIDATION = 2**32 - 2  # folded into the key of a training; steps have the small numbers
+_DOUBT = 4.0  # standard errors by which a loss may be below its bound
+
+
+class TrainingDiverged(UserError):
+    """A training that cannot go on.
+
+    Attributes:
+        state: The last good one.
+        outcome: What went wrong.
+    """
+
+    def __init__(self, text: str, state: TrainState, outcome: Outcome) -> None:
+        super().__init__(text)
+        self.state = state
+        self.outcome = outcome
+
+
+class Trainer:
+    """Trains a model by a method, and keeps the time.
+
+    Iterating over `blocks` yields the state and a row of metrics after every block, so that a caller
+    can save, print, or stop in between.
+
+    Attributes:
+        seconds: Training time so far: no compiling, no validation, nothing the caller does between blocks.
+        stopped: Why `blocks` came to its end.
+    """
+
+    def __init__(
+        self,
+        objective: AbstractObjective,
+        method: AbstractMethod,
+        *,
+        key: Key[Array, ""],
+        validation: Validation | None = None,
+        max_failures: int = 10,
+        seconds: float = 0.0,
+    ) -> None:
+        """Prepare a training.
+
+        Args:
+            objective: What is minimised.
+            method: How the state moves.
+            key: Source of all noise. That of a step depends on its number alone, so that a resumed run
+                repeats it.
+            validation: How to judge models on other data, if at all.
+            max_failures: Skipped steps in a row after which training stops.
+            seconds: Training time before this, of a run that is resumed.
+        """
+        if max_failures < 1:
+            raise ArgumentError(f"{named('max_failures')} must be at least 1, got {max_failures}.")
+        self.objective, self.method, self.validation = objective, method, validation
+        self.seconds = seconds
+        self.stopped: Stop | None = None
+        self._max_failures = max_failures
+        self._key = key
+        self._runner = method.runner(objective, key=key)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent compiling."""
+        return self._runner.compile_seconds
+
+    @property
+    def devices(self) -> int:
+        """How many devices share the draws."""
+        return 1 if self._runner.mesh is None else self._runner.mesh.size
+
+    def init(self, model: PyTree) -> TrainState:
+        """Return the state before the first step."""
+        model = strongly_typed(model)
+        return begin(model, self.method.init(model), validates=self.validation is not None)
+
+    def result(self, state: TrainState) -> PyTree:
+        """Return the model that the training has come to: the best, where there was a validation."""
+        if state.best is not None and int(state.best.step):
+            return state.best.model
+        return self.method.result(state)
+
+    def blocks(
+        self, state: TrainState, steps: int | None, max_seconds: float | None = None
+    ) -> Iterator[tuple[TrainState, Row]]:
+        """Train until `steps` steps have been taken in all, time is used up, or patience is at its end.
+
+        Each block overwrites the arrays of the state that the one before has yielded: copy what is to be
+        kept. The state given is left as it is.
+        """
+        state = copied(state)
+        self.stopped = None
+        while (done := int(state.step)) < (sys.maxsize if steps is None else steps):
+            if self._must_stop(state, max_seconds):
+                return
+            length = self._length(done, steps)
+            state = self._runner.prepare(state, length)
+            began = time.perf_counter()
+            state, infos, numbers = block = self._runner.run(state, length)
+            self.seconds += time.perf_counter() - began
+            numbers = self._numbers(block)
+            if self.validation is not None and int(state.step) % self.validation.every == 0:
+                state, more = self._validated(state)
+                numbers |= more
+            yield state, Row.of(numbers)
+            _stop_if_diverged(state, infos, done, self._max_failures)
+        self.stopped = Stop.STEPS_TAKEN
+
+    def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
+        over = max_seconds is not None and self.seconds >= max_seconds
+        # Every process has its own clock; the first to be at the end ends it for all.
+        if any_process(over) if several_processes(self._runner.mesh) else over:
+            self.stopped = Stop.TIME_USED_UP
+        elif self.validation is not None and self.validation.is_out_of_patience(state.best):
+            self.stopped = Stop.PATIENCE_USED_UP
+        return self.stopped is not None
+
+    def _length(self, done: int, steps: int | None) -> int:
+        """Return how many steps the next block has."""
+        ends = [self._runner.length(done)]
+        if steps is not None:
+            ends.append(steps - done)
+        if self.validation is not None:
+            ends.append(self.validation.every - done % self.validation.every)
+        return min(ends)
+
+    def _validated(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
+        """Validate the model, and keep it if it is the best so far."""
+        assert self.validation is not None
+        assert state.best is not None
+        step = int(state.step)
+        key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), step)
+        model = self.method.result(state)
+        loss = self.validation.loss(model, key=key, mesh=self._runner.mesh)
+        if not math.isfinite(loss):
+            outcome = Outcome.VALIDATION_NOT_FINITE
+            raise TrainingDiverged(
+                f"Training stopped at step {step}: {outcome.message} ({loss}). The parameters are the last "
+                "ones.",
+                state,
+                outcome,
+            )
+        best = self.validation.after(state.best, model, loss, step)
+        state = eqx.tree_at(lambda s: s.best, state, best)
+        return state, {
+            "validation": loss,
+            "best_validation": float(best.loss),
+            "waiting": int(best.waiting),
+        }
+
+    def _numbers(self, block: Block) -> dict[str, float]:
+        """Summarise a block: over its good steps; the others are counted."""
+        state, infos = block.state, block.steps
+        numbers = {
+            "step": int(state.step),
+            "seconds": self.seconds,
+            "skipped": int(state.skipped),
+        } | block.numbers
+        good = np.asarray(infos.outcome) == Outcome.FINE
+        if not good.any():
+            return numbers
+        each = np.asarray(infos.each)[good].ravel()
+        with np.errstate(invalid="ignore"):  # of a draw with a weight of zero, which is infinite
+            numbers["loss_err"] = float(each.std() / each.size**0.5)
+        square = np.mean(np.square(np.asarray(infos.gradient_norm)[good]))
+        numbers["loss"] = float(np.asarray(infos.loss)[good].mean())
+        numbers["gradient_norm"] = float(np.sqrt(square))
+        for name in ("evaluations", "evaluations_backward"):
+            numbers[name] = float(np.asarray(getattr(infos, name))[good].mean())
+        for name, values in infos.numbers.items():
+            numbers[name] = float(np.asarray(values)[good].mean())
+        return numbers | dict(self.objective.summary(each)) | self._alarm(numbers)
+
+    def _alarm(self, numbers: dict[str, float]) -> dict[str, float]:
+        """Say how far the loss is below its bound, where that is more than chance.
+
+        No density can do that: the solver's error in log q has grown, and with the total gradient it goes on
+        growing, since that gradient rewards it. The effective sample size alone does not show it.
+        """
+        if self.objective.lower_bound is None:
+            return {}
+        bound, error = self.objective.lower_bound
+        below = bound - numbers["loss"]
+        doubt = _DOUBT * math.hypot(numbers["loss_err"], error)
+        return {"below_bound": below} if below > doubt else {}
+
+
+def _stop_if_diverged(state: TrainState, infos: StepInfo, done: int, limit: int) -> None:
+    in_row = np.asarray(infos.in_row)
+    if in_row.max() < limit:
+        return
+    last = int(np.argmax(in_row >= limit))
+    first = done + last + 1 - int(in_row[last])
+    outcome = Outcome(int(np.asarray(infos.outcome)[last]))
+    raise TrainingDiverged(
+        f"Training stopped: {limit} steps in a row from step {first} on were not finite. Likely cause: "
+        f"{outcome.message}. The parameters are those of the last good step.",
+        state,
+        outcome,
+    )

@@ -1,0 +1,89 @@
+"""Judge a model on data that it does not learn from, keep the best, and know when to stop."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Key, PyTree
+
+from .. import devices
+from .._errors import ArgumentError, named
+from .._objectives import AbstractObjective, Batch, Data
+from .state import Best, copied
+
+
+class Validation(eqx.Module):
+    """How often a training is validated, on what, and with how much patience.
+
+    Attributes:
+        objective: Whose mean over its own `data` is the validation loss. The estimator does not matter for
+            the value; `TotalGradient` is the cheapest.
+        every: Steps between two validations.
+        n: Entries at a time.
+        patience: Stop when more validations than this have passed without a better one. `None` for never.
+        patient_until: Validations before this many steps do not count against patience: during a warm-up
+            the loss that is trained is another one.
+    """
+
+    objective: AbstractObjective
+    every: int = eqx.field(static=True)
+    n: int = eqx.field(static=True, default=256)
+    patience: int | None = eqx.field(static=True, default=None)
+    patient_until: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self):
+        if self.objective.data is None:
+            raise ArgumentError(
+                f"A validation needs data; the {named('objective')} {type(self.objective).__name__} has none."
+            )
+        for name in ("every", "n"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{named(name)} must be at least 1, got {getattr(self, name)}.")
+
+    def loss(self, model: PyTree, *, key: Key[Array, ""], mesh: Mesh | None = None) -> float:
+        """Return the mean of the objective over all its data: every entry counts as much as any other."""
+        data = self.objective.data
+        assert data is not None
+        total = 0.0
+        model, objective = devices.replicated((model, self.objective), mesh)
+        for i, (rows, new) in enumerate(data.in_turn(self.n)):
+            given = devices.replicated((rows, jr.fold_in(key, i)), mesh)
+            each = _each(model, objective, data, *given, self.n, mesh)
+            total += float(np.sum(np.asarray(each, np.float64)[:new]))
+        # As the best one is kept, so that the same again is no better.
+        return float(np.float32(total / len(data)))
+
+    def after(self, best: Best, model: PyTree, loss: float, step: int) -> Best:
+        """Return the best model after one more validation."""
+        if loss < float(best.loss):
+            return Best(copied(model), jnp.asarray(loss, jnp.float32), _count(step), _count(0))
+        waiting = int(best.waiting) + (step >= self.patient_until)
+        return Best(best.model, best.loss, best.step, _count(waiting))
+
+    def is_out_of_patience(self, best: Best | None) -> bool:
+        """Say whether to stop."""
+        return best is not None and self.patience is not None and int(best.waiting) > self.patience
+
+
+def _count(number: int) -> Array:
+    return jnp.asarray(number, jnp.int32)
+
+
+@eqx.filter_jit
+def _each(
+    model: PyTree,
+    objective: AbstractObjective,
+    data: Data,
+    rows: PyTree[Array],
+    key: Key[Array, ""],
+    n: int,
+    mesh: Mesh | None,
+) -> Float[Array, " batch"]:
+    arrays, static = eqx.partition((model, objective), eqx.is_array)
+
+    def part(arrays, rows, keys):
+        model, objective = eqx.combine(arrays, static)
+        return objective(model, Batch(keys, data.changed(rows, keys=keys))).each
+
+    return devices.for_each_draw(part, mesh)(arrays, rows, jr.split(key, n))
