@@ -19,6 +19,7 @@ from ._divergence import Hutchinson as Hutchinson
 from ._draw import Draw as Draw
 from ._draw import SolveInfo as SolveInfo
 from ._draw import Tally as Tally
+from ._errors import ArgumentError as ArgumentError
 from ._errors import UserError as UserError
 from ._estimators import AbstractEstimator as AbstractEstimator
 from ._estimators import PathGradient as PathGradient
@@ -44,6 +45,8 @@ from ._objectives import NegativeELBO as NegativeELBO
 from ._objectives import ReverseKL as ReverseKL
 from ._objectives import WithTarget as WithTarget
 from ._objectives import reverse_kl as reverse_kl
+from ._outcome import Outcome as Outcome
+from ._outcome import Stop as Stop
 from ._target import LogDensity as LogDensity
 from ._target import Target as Target
 from ._train.blocks import AbstractCompiledMethod as AbstractCompiledMethod

@@ -49,7 +49,7 @@ def training_gradient(
 
     def loss(parameters: Any, tally: pg.Tally, key: Any) -> Any:
         whole = counted(eqx.combine(parameters, static), tally)
-        found = pg.estimate_reverse_kl(whole, target, key=key, n=batch, estimator=estimator)
+        found = pg.ReverseKL(target, estimator)(whole, pg.Batch(jr.split(key, batch)))
         return found.loss, found.solve
 
     def run(parameters: Any, key: Any) -> Any:

@@ -16,7 +16,6 @@ from pathgrad.experiments.vae.data.sources import SOURCES
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderOptions
 from pathgrad.experiments.vae.problem import make_model
-from pathgrad.experiments.vae.step import begin, take_step
 
 from .gradients import Say, counted, described, precision, told_to_users
 from .measure import Work, measure
@@ -56,7 +55,7 @@ def untrained(options: ImagesOptions) -> tuple[Autoencoder, Any]:
         options.dataset, latent=options.latent, channels=options.channels, flow=options.flow
     )
     with told_to_users():
-        model = make_model(whole, source.pixels, source.levels, jr.key(how.seed))
+        model = make_model(whole, source.pixels, source.levels, key=jr.key(how.seed))
     shape = (how.batch, *source.pixels)
     drawn = np.random.default_rng(how.seed).integers(0, source.levels, shape, np.uint8)
     return model, jnp.asarray(drawn)
@@ -64,22 +63,20 @@ def untrained(options: ImagesOptions) -> tuple[Autoencoder, Any]:
 
 def training_steps(model: Autoencoder, images: Any, estimators: Sequence[str]) -> dict[str, Work]:
     """Return a whole training step with Adamax, by each estimator."""
-    optimizer = optax.adamax(5e-4, eps=1e-7)
-    moving, static = eqx.partition(begin(model, optimizer), eqx.is_array)
+    method = pg.FirstOrder(optax.adamax(5e-4, eps=1e-7), len(images))
+    data = pg.Data(np.asarray(images))
 
     def work(name: str) -> Work:
+        objective = pg.NegativeELBO(data, ESTIMATORS[name]())
+        state = pg.Trainer(objective, method, key=jr.key(0)).init(model)
+        moving, static = eqx.partition(state, eqx.is_array)
+
         def run(arrays: Any, key: Any) -> Any:
             moving, images = arrays
-            after, numbers = take_step(
-                eqx.combine(moving, static),
-                images,
-                key,
-                jnp.ones(()),
-                optimizer,
-                ESTIMATORS[name](),
+            after, info, _ = method.step(
+                eqx.combine(moving, static), objective, key=key, data=images
             )
-            counts = (numbers.evaluations, numbers.evaluations_backward)
-            return eqx.filter(after, eqx.is_array), counts
+            return eqx.filter(after, eqx.is_array), (info.evaluations, info.evaluations_backward)
 
         return Work(run, (moving, images))
 

@@ -143,7 +143,7 @@ def _evaluate_flow(
 
     problem = trained.problem
     refine = problem.evaluation_refine if refine is None else refine
-    flow = trained.state.flow.refined(refine)
+    flow = trained.model.refined(refine)
     key = evaluation_key(trained.options.training.seed, seed)
     measurement = None if problem.measure is None else problem.measure(samples)
     with _counting(samples) as tell:
@@ -156,10 +156,11 @@ def _evaluate_flow(
     result = dataclasses.asdict(found)
     result["solver_evaluations"] = round(found.evaluations * samples)  # of all draws
     result["refine"] = refine
-    if problem.log_z is not None and problem.log_z_err == 0:
-        result["log_z_exact"] = problem.log_z
-    elif problem.log_z is not None:
-        result |= {"log_z_known": problem.log_z, "log_z_known_err": problem.log_z_err}
+    log_z, log_z_err = problem.objective.log_z, problem.objective.log_z_err
+    if log_z is not None and log_z_err == 0:
+        result["log_z_exact"] = log_z
+    elif log_z is not None:
+        result |= {"log_z_known": log_z, "log_z_known_err": log_z_err}
     result["step"] = int(trained.state.step)
     arrays = None
     if measurement is not None:

@@ -33,7 +33,7 @@ def evaluate_autoencoder(
     from pathgrad.experiments.vae import evaluation
 
     keys = jr.split(evaluation_key(trained.options.training.seed, seed), 5)
-    model, test = best_model(trained), trained.problem.dataset.test
+    model, test = trained.model, trained.problem.dataset.test
     bound = evaluation.negative_elbos(
         model, test, key=keys[0], refine=refine, tell=progress("ELBO, images", len(test))
     )
@@ -111,26 +111,19 @@ def progress(what: str, total: int) -> Any:
     return tell
 
 
-def best_model(trained: "Trained") -> Any:
-    """Return the model with the best validation, or the last one where there was no validation yet."""
-    state = trained.state
-    return state.best if int(state.best_epoch) else state.moving.model
-
-
 def _place(trained: "Trained") -> dict[str, Any]:
     """Say which step is looked at."""
-    from pathgrad.experiments.vae.training import steps_an_epoch
-
     state, problem = trained.state, trained.problem
-    an_epoch = steps_an_epoch(problem.dataset, problem.options.training)
-    epoch = int(state.best_epoch) or int(state.step) / an_epoch
+    assert state.best is not None
+    # The best, or the last one where there was no validation yet.
+    step = int(state.best.step) or int(state.step)
     return {
         "experiment": "vae",
         "dataset": problem.dataset.name,
-        "step": round(epoch * an_epoch),
-        "epoch": epoch,
+        "step": step,
+        "epoch": step / problem.steps_per_epoch,
         "last_step": int(state.step),
-        "best_validation": float(state.best_validation),
+        "best_validation": float(state.best.loss),
     }
 
 
@@ -244,10 +237,11 @@ def sample_autoencoder(trained: "Trained", n: int, seed: int) -> "dict[str, np.n
     from pathgrad.experiments.problem import evaluation_key
     from pathgrad.experiments.vae.evaluation import prior_draws
 
-    model = best_model(trained)
     key = evaluation_key(trained.options.training.seed, seed)
     size = min(n, 250)
-    parts = [prior_draws(model, jr.fold_in(key, i), size) for i in range(math.ceil(n / size))]
+    parts = [
+        prior_draws(trained.model, jr.fold_in(key, i), size) for i in range(math.ceil(n / size))
+    ]
     z, mean, x = (np.concatenate([np.asarray(p[k]) for p in parts])[:n] for k in range(3))
     return {"x": x, "mean_pixel": mean, "z": z}
 

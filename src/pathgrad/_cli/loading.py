@@ -5,20 +5,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.random as jr
 
+import pathgrad as pg
 from pathgrad._errors import UserError
 from pathgrad._train.rundir import RunDir
 from pathgrad.experiments import registry
 
 
 class Trained(NamedTuple):
-    """A run directory with everything that is in it."""
+    """A run directory with everything that is in it; `model` is what the training has come to."""
 
     run: RunDir
     experiment: str
     options: Any
     problem: Any
-    state: Any
+    state: pg.TrainState
+    model: Any
 
 
 def load_run(path: Path, data: Path | None = None) -> Trained:
@@ -37,6 +40,7 @@ def load_run(path: Path, data: Path | None = None) -> Trained:
         )
     problem = registry.build(experiment, options)
     # Shapes are enough: the state of a large model with its optimiser is gigabytes.
-    like = eqx.filter_eval_shape(problem.initial_state)
+    trainer = problem.training.trainer(key=jr.key(0))
+    like = eqx.filter_eval_shape(trainer.init, problem.training.model)
     state = run.checkpoints.load_newest(like)
-    return Trained(run, experiment, options, problem, state)
+    return Trained(run, experiment, options, problem, state, trainer.result(state))

@@ -85,7 +85,7 @@ def _draw(given: Sample) -> "dict[str, np.ndarray]":
         return sample_autoencoder(trained, given.n, given.seed)
     key = evaluation_key(trained.options.training.seed, given.seed)
     refine = trained.problem.evaluation_refine if given.refine is None else given.refine
-    flow = trained.state.flow.refined(refine)
+    flow = trained.model.refined(refine)
     arrays: dict[str, np.ndarray] = {}
     done = 0
     for chunk in pg.weighted_chunks(flow, trained.problem.target, key=key, n=given.n):

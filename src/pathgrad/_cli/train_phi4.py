@@ -163,7 +163,7 @@ def _grown(source: str) -> Any:
                 f"--init-from {source} is a run of {trained.experiment!r}, not of phi4."
             )
         try:
-            grown = grow(trained.state.flow, flow)
+            grown = grow(trained.model, flow)
         except ValueError as error:
             raise UserError(f"--init-from {source}: {error}") from error
         rows = trained.run.read_metrics()

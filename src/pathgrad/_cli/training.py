@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
 import pathgrad as pg
+from pathgrad._errors import as_options
 from pathgrad._train.progress import report
 from pathgrad._train.rundir import RunDir, provenance
 from pathgrad.experiments import registry
@@ -40,17 +41,16 @@ def train(
 
 def _begin(experiment: str, options: Any, where: Where, out: Path, begin: Any, again: str) -> int:
     """Make or open the run directory and train in it."""
-    problem = registry.build(experiment, options)
+    training = registry.build(experiment, options).training
     origin = {}
+    model = training.model
     # A run that was killed before its first checkpoint has not begun.
     begun = where.resume and RunDir.open(out).checkpoints.newest() is not None
     if begin is not None and not begun:
-        flow, origin = begin(problem.flow)
-        state = problem.initial_state(flow)
-    else:
-        state = problem.initial_state()
+        model, origin = begin(model)
     # Before anything is written: it may refuse.
-    trainer = problem.trainer(keys(options.training.seed)[1], 0.0)
+    trainer = training.trainer(key=keys(options.training.seed)[1])
+    state = trainer.init(model)
     if is_first() and trainer.devices < jax.device_count():
         print(
             f"pathgrad: {trainer.devices} of {jax.device_count()} devices are used: their number must divide "
@@ -76,9 +76,8 @@ def _begin(experiment: str, options: Any, where: Where, out: Path, begin: Any, a
             # What a run begins with may be gone when it is resumed.
             run.checkpoints.save(state, step=0, meta={"seconds": 0.0})
         _check_same(state, written)
-        code = _train(
-            run, problem, trainer, options.training, state, where.checkpoint_seconds, again
-        )
+        length = Length(training.steps, options.training.max_seconds)
+        code = _train(run, trainer, length, state, where.checkpoint_seconds, again)
         # All leave together: what comes next may read what the first one has written.
         pg.devices.any_process(False)
         return code
@@ -126,30 +125,38 @@ def _check_same(state: Any, written: dict[str, Any]) -> None:
         )
 
 
+class Length(NamedTuple):
+    """How long a training may go on."""
+
+    steps: int
+    max_seconds: float | None
+
+
 def _train(
     run: RunDir,
-    problem: Any,
-    trainer: Any,
-    options: Any,
-    state: Any,
+    trainer: pg.Trainer,
+    length: Length,
+    state: pg.TrainState,
     between_checkpoints: float,
     again: str,
 ) -> int:
     began = saved = time.monotonic()
-    row: dict[str, Any] | None = None
-    alarmed: list[int] = []
+    row: pg.Row | None = None
+    below: list[pg.Row] = []
     ended = False
     try:
         with (
             _stop_signals() as stopped,
-            report(problem.steps, visible=is_first(), max_seconds=options.max_seconds) as tell,
+            report(length.steps, visible=is_first(), max_seconds=length.max_seconds) as tell,
         ):
-            for state, latest in trainer.blocks(state, problem.steps, options.max_seconds):
-                row = latest
-                _watch_bound(latest, problem, alarmed)
+            for state, row in trainer.blocks(state, length.steps, length.max_seconds):
+                if row.below_bound is not None:
+                    below.append(row)
+                if len(below) == 1 and row is below[0] and is_first():
+                    print(_alarm(row), file=sys.stderr)
                 if is_first():
-                    run.append_metrics(latest)
-                tell(latest)
+                    run.append_metrics(row)
+                tell(row)
                 # A signal may reach one process only, and all must stop at the same step.
                 if ended := pg.devices.any_process(stopped()):
                     break
@@ -159,7 +166,8 @@ def _train(
     except pg.TrainingDiverged as failure:
         _save(run, failure.state, trainer)
         if is_first():
-            print(f"pathgrad: {failure} They are saved in {run.path}.", file=sys.stderr)
+            text = as_options(failure.text)
+            print(f"pathgrad: {text} They are saved in {run.path}.", file=sys.stderr)
         return 1
     _save(run, state, trainer)
     if ended:
@@ -171,37 +179,24 @@ def _train(
         return 130
     if not is_first():
         return 0
-    _summarise(run, row, problem.steps, state, trainer, time.monotonic() - began)
-    if alarmed:
+    _summarise(run, row, state, trainer, time.monotonic() - began)
+    if below:
         print(
-            f"Warning: {len(alarmed)} rows of the metrics, the last at step {alarmed[-1]}, have a loss below "
-            "-log Z: the densities of training are wrong by at least that much. `pathgrad "
+            f"Warning: {len(below)} rows of the metrics, the last at step {below[-1].step}, have a loss "
+            "below -log Z: the densities of training are wrong by at least that much. `pathgrad "
             "evaluate` solves more finely and says what the flow is worth."
         )
     return 0
 
 
-def _watch_bound(row: dict[str, Any], problem: Any, alarmed: list[int]) -> None:
-    """Raise the alarm where the mean of log q - log p falls below -log Z, which no density can do.
-
-    Then the solver's error in log q has grown, and with the total gradient it goes on growing: that gradient
-    rewards it. The effective sample size alone does not show it.
-    """
-    if problem.log_z is None or "loss" not in row:
-        return
-    doubt = 4 * (row["loss_err"] ** 2 + problem.log_z_err**2) ** 0.5
-    below = -problem.log_z - row["loss"]
-    if below <= doubt:
-        return
-    row["below_bound"] = below
-    alarmed.append(row["step"])
-    if len(alarmed) == 1 and is_first():
-        print(
-            f"\npathgrad: warning: at step {row['step']} the loss {row['loss']:.4f} is {below:.4f} below "
-            f"-log Z = {-problem.log_z:.4f}, which no density can reach: the solver is too coarse for log q. "
-            "Take more --solver-steps, or fewer --time-kernels; path gradients suffer from it least.",
-            file=sys.stderr,
-        )
+def _alarm(row: pg.Row) -> str:
+    assert row.loss is not None
+    assert row.below_bound is not None
+    return (
+        f"\npathgrad: warning: at step {row.step} the loss {row.loss:.4f} is {row.below_bound:.4f} below "
+        f"-log Z = {row.loss + row.below_bound:.4f}, which no density can reach: the solver is too coarse "
+        "for log q. Take more --solver-steps, or fewer --time-kernels; path gradients suffer from it least."
+    )
 
 
 def _save(run: RunDir, state: Any, trainer: Any) -> None:
@@ -231,37 +226,34 @@ def _stop_signals() -> Iterator[Any]:
             signal.signal(number, handler)
 
 
-def _summarise(run: RunDir, row: Any, wanted: int, state: Any, trainer: Any, wall: float) -> None:
+def _summarise(
+    run: RunDir, row: pg.Row | None, state: pg.TrainState, trainer: pg.Trainer, wall: float
+) -> None:
     steps = int(state.step)
-    why = getattr(trainer, "why_stopped", None)
-    if row is None and why:
-        print(f"{run.path} has ended at step {steps}: {why}")
-        return
-    if row is None and steps >= wanted:
-        print(
-            f"{run.path} has all its {steps} steps already; nothing to do. (--steps prolongs it.)"
-        )
-        return
+    why = "" if trainer.stopped is None else as_options(trainer.stopped.value)
     if row is None:
-        print(f"{run.path} has used up its --max-seconds at step {steps}; give it more to go on.")
+        print(f"{run.path} has ended at step {steps}: {why}. (More of that prolongs it.)")
         return
-    if why:
-        print(f"Stopped: {why}")
+    if trainer.stopped not in (None, pg.Stop.STEPS_TAKEN):
+        print(f"Stopped: {why}.")
     rate = trainer.seconds / steps * 1e3
     print(
         f"{steps} steps in {trainer.seconds:.1f} s ({rate:.2f} ms a step; compiling took "
         f"{trainer.compile_seconds:.1f} s, {wall:.1f} s in all on {trainer.devices} "
         f"{jax.default_backend()} device{'s' if trainer.devices > 1 else ''})."
     )
-    if "ess" in row:
-        print(
-            f"Last block: ESS {row['ess']:.2%}, loss {row['loss']:.5f}, KL {row['kl']:.5f}, "
-            f"gradient norm {row['gradient_norm']:.3g}, {row['skipped']} steps skipped in all."
-        )
-    if "validation" in row:
-        print(
-            f"Last epoch ({row['epoch']:.0f}): validation {row['validation']:.3f}, best "
-            f"{row['best_validation']:.3f} nats, {row['waiting']} epochs without a better one, "
-            f"{row['skipped']} steps skipped in all."
-        )
+    names = {
+        "ess": "ESS {:.2%}",
+        "loss": "loss {:.5f}",
+        "kl": "KL {:.5f}",
+        "gradient_norm": "gradient norm {:.3g}",
+        "epoch": "epoch {:.4g}",
+        "validation": "validation {:.3f}",
+        "best_validation": "best {:.3f}",
+        "waiting": "{} without a better one",
+        "skipped": "{} steps skipped in all",
+    }
+    known = [(form, row.value(name)) for name, form in names.items()]
+    told = [form.format(value) for form, value in known if value is not None]
+    print(f"Last block: {', '.join(told)}.")
     print(f"Saved in {run.path}. Next: pathgrad evaluate {run.path}")

@@ -3,7 +3,7 @@
 A checkpoint is two lines of text and then bytes; the two checksums cover every one of them:
 
     pathgrad checkpoint <sha256 of the second line>
-    {"format": 1, "step": 1000, ..., "sha256": <of the payload>, "leaves": {...}}
+    {"format": 2, "step": 1000, ..., "sha256": <of the payload>, "leaves": {...}}
     <payload: the bytes of every array leaf, one after the other, little-endian>
 """
 
@@ -30,7 +30,7 @@ from .._errors import UserError
 from .files import write_atomically
 from .rundir import package_version
 
-FORMAT = 1
+FORMAT = 2  # 1 was of pathgrad 0.1, whose training states had other parts
 _MAGIC = b"pathgrad checkpoint "
 _STORED = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
 

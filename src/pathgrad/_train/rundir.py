@@ -122,7 +122,7 @@ class RunDir:
 
         JSON knows no NaN and no infinity; they are written as `null`.
         """
-        line = _strict_json(row).encode() + b"\n"
+        line = _strict_json(row.to_json() if hasattr(row, "to_json") else row).encode() + b"\n"
         # Unbuffered, because a buffer would try again to write at closing what failed here.
         with self._reporting("write to"), self._metrics.open("a+b", buffering=0) as stream:
             end = stream.seek(0, os.SEEK_END)

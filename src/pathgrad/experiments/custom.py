@@ -83,15 +83,15 @@ def _load_module(name: str) -> Any:
 
 def build(options: CustomOptions) -> Any:
     """Return the `Problem` the options describe."""
-    from .problem import Problem, keys, make_flow, make_settings
+    from .problem import Problem, keys, make_flow, make_training
 
     if options.dim < 1:
         raise UserError(f"--dim must be at least 1, got {options.dim}.")
     density = load_density(options.density)
     target = _checked(density, options)
     flow_key, _, _ = keys(options.training.seed)
-    flow = make_flow(options.flow, (options.dim,), flow_key)
-    return Problem(flow, target, make_settings(options.training), options.training.steps)
+    flow = make_flow(options.flow, (options.dim,), key=flow_key)
+    return Problem(make_training(options.training, flow, target))
 
 
 def _checked(density: Any, options: CustomOptions) -> Any:

@@ -43,13 +43,15 @@ class TrainOptions:
     optimizer: Literal["adam", "gauss-newton"] = "adam"
     """adam follows a gradient; gauss-newton takes few, large, expensive steps by least squares on the
     log-weights, for flows of up to some thousands of parameters. It chooses its own draws and lengths:
-    of these options only --steps (30 by default), --draws-per-parameter, --max-seconds and --seed matter."""
+    of these options only steps (30 by default), draws-per-parameter, max-seconds and seed matter."""
     estimator: Estimator = "path"
     """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
     steps: int = 1000
     """Training steps."""
     batch: int = 256
     """Draws per step."""
+    newton_steps: int = 0
+    """Steps of gauss-newton after those of adam, in the same run."""
     draws_per_parameter: float = 3.0
     """Draws per step of gauss-newton at the start, in multiples of the number of parameters; up to four
     times as many where a step was mostly noise."""
@@ -63,6 +65,8 @@ class TrainOptions:
     """Let the learning rate fall to a hundredth over the steps, or keep it."""
     clip: float = 0.0
     """Shrink gradients longer than this many times the usual norm; 0 for never."""
+    average: float | None = None
+    """Decay of a moving average of Adam's parameters, such as 0.999: the average is what is evaluated."""
     max_seconds: float | None = None
     """Stop after this much training time (compiling and evaluation not counted)."""
     seed: int = 0
@@ -73,7 +77,14 @@ class TrainOptions:
     @property
     def method(self) -> str:
         """What tells runs apart first: the optimiser, or the gradient that it follows."""
-        return self.estimator if self.optimizer == "adam" else self.optimizer
+        if self.optimizer != "adam":
+            return self.optimizer
+        return f"{self.estimator}-gauss-newton" if self.newton_steps else self.estimator
+
+    @property
+    def all_steps(self) -> int:
+        """Training steps of all stages."""
+        return self.steps + self.newton_steps
 
     def with_optimizer(self, name: str | None) -> "TrainOptions":
         """Return the defaults that go with an optimiser."""

@@ -3,13 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax.random as jr
+import numpy as np
 import optax
+from jaxtyping import Array, Key, PyTree
 
 import pathgrad as pg
-from pathgrad._errors import UserError
+from pathgrad._errors import named
 
 from .options import FlowOptions, TrainOptions
 
@@ -20,18 +22,48 @@ ESTIMATORS: dict[str, Callable[[], pg.AbstractEstimator]] = {
 }
 
 
+class Measurement(Protocol):
+    """Collects what evaluation finds out beyond weights, chunk by chunk."""
+
+    def add(self, chunk: dict[str, np.ndarray]) -> None:
+        """Take in some draws."""
+        ...
+
+    def finish(self, evaluation: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return results for evaluation.json, and arrays for evaluation.npz."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """A flow, its target, and how to bring them together.
+class Training:
+    """What is trained, and how.
 
     Attributes:
-        flow: Untrained.
-        target: An object with `log_prob(x)` for one point.
-        settings: For the trainer.
+        model: Untrained.
+        objective: What is minimised.
+        method: How the model moves.
         steps: Training steps at most.
-        log_z: The log normaliser, where known.
-        log_z_err: Its standard error; zero where it is exact.
-        sample_target: Exact draws of the target, one per key, where there are any.
+        validation: How models are judged on other data, if at all.
+    """
+
+    model: PyTree
+    objective: pg.AbstractObjective
+    method: pg.AbstractMethod
+    steps: int
+    validation: pg.Validation | None = None
+
+    def trainer(self, *, key: Key[Array, ""]) -> pg.Trainer:
+        """Return what trains it."""
+        return pg.Trainer(self.objective, self.method, key=key, validation=self.validation)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A flow to be fitted to a target.
+
+    Attributes:
+        training: Of the flow, by its reverse KL divergence.
+        sample_target: An exact draw of the target for a key, where there are any.
         evaluation_refine: Times the solver steps of training that evaluation should take by default.
         measure: What evaluation should find out beyond weights. Called with the number of draws, it returns
             an object that is fed each chunk of `pg.weighted_chunks` by `add(chunk)`, and whose
@@ -39,47 +71,46 @@ class Problem:
             evaluation.npz and the picture.
     """
 
-    flow: pg.Flow
-    target: Any
-    settings: pg.Settings
-    steps: int
-    log_z: float | None = None
-    log_z_err: float = 0.0
-    sample_target: Callable[[Any], Any] | None = None
+    training: Training
+    sample_target: Callable[..., Array] | None = None
     evaluation_refine: int = 1
-    measure: Any = None
+    measure: Callable[[int], Measurement] | None = None
 
-    def initial_state(self, flow: pg.Flow | None = None) -> pg.TrainState:
-        """Return the state before the first step, of the untrained flow or of another one like it."""
-        return pg.init(flow or self.flow, self.target, self.settings.optimizer)
+    @property
+    def objective(self) -> pg.ReverseKL:
+        """What is minimised."""
+        assert isinstance(self.training.objective, pg.ReverseKL)
+        return self.training.objective
 
-    def trainer(self, key: Any, seconds: float) -> pg.Trainer:
-        """Return what trains it, after so many seconds of training already."""
-        return pg.Trainer(key, self.settings, seconds)
+    @property
+    def target(self) -> pg.Target:
+        """The target of the flow."""
+        assert self.objective.target is not None
+        return self.objective.target
 
 
-def keys(seed: int):
+def keys(seed: int) -> Key[Array, " 3"]:
     """Return the keys of a run: for the initial flow, for training, and for what comes after."""
     return jr.split(jr.key(_checked(seed)), 3)
 
 
-def evaluation_key(training_seed: int, seed: int):
+def evaluation_key(training_seed: int, seed: int) -> Key[Array, ""]:
     """Return a key for draws of a trained flow, unlike any that it was trained with."""
     return jr.fold_in(keys(training_seed)[2], _checked(seed))
 
 
 def _checked(seed: int) -> int:
     if not 0 <= seed < 2**32:
-        raise UserError(f"--seed must be from 0 to {2**32 - 1}, got {seed}.")
+        raise pg.ArgumentError(f"{named('seed')} must be from 0 to {2**32 - 1}, got {seed}.")
     return seed
 
 
-def make_flow(options: FlowOptions, shape: tuple[int, ...], key: Any) -> pg.Flow:
+def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, ""]) -> pg.Flow:
     """Build the flow the options describe."""
     if options.divergence == "closed" and options.depth > 2:
-        raise ValueError(
-            f"--divergence closed needs --depth 1 or 2, got {options.depth}; for a deeper field use "
-            "--divergence exact or hutchinson."
+        raise pg.ArgumentError(
+            f"{named('divergence')} closed needs {named('depth')} 1 or 2, got {options.depth}; for a deeper "
+            f"field use {named('divergence')} exact or hutchinson."
         )
     bases = {
         "standard": pg.StandardNormal,
@@ -102,39 +133,60 @@ def make_flow(options: FlowOptions, shape: tuple[int, ...], key: Any) -> pg.Flow
     return pg.Flow(bases[options.base](shape), [cnf])
 
 
-def make_settings(options: TrainOptions) -> pg.Settings:
-    """Build what the trainer needs to know."""
+def make_training(
+    options: TrainOptions,
+    flow: pg.Flow,
+    target: pg.Target,
+    log_z: float | None = None,
+    log_z_err: float = 0.0,
+) -> Training:
+    """Return the training of a flow that the options describe."""
+    check_training(options)
+    objective = pg.ReverseKL(target, ESTIMATORS[options.estimator](), log_z, log_z_err)
+    return Training(flow, objective, _method(options), options.all_steps)
+
+
+def check_training(options: TrainOptions) -> None:
+    """Raise unless the numbers make sense."""
     for name in ("steps", "batch", "block"):
         if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}.")
-    for name, value in (
-        ("learning-rate", options.learning_rate),
-        ("max-seconds", 1.0 if options.max_seconds is None else options.max_seconds),
-    ):
-        if not 0 < value < math.inf:
-            raise ValueError(f"--{name} must be a positive number, got {value}.")
-    for name, value in (("beta1", options.beta1), ("beta2", options.beta2)):
-        if not 0 <= value < 1:
-            raise ValueError(f"--{name} must be at least 0 and below 1, got {value}.")
-    if options.clip != 0 and not 1 < options.clip < math.inf:
-        raise ValueError(f"--clip must be 0 or greater than 1, got {options.clip}.")
-    return pg.Settings(
-        _optimizer(options), ESTIMATORS[options.estimator](), n=options.batch, block=options.block
-    )
-
-
-def _optimizer(options: TrainOptions) -> Any:
-    if options.optimizer == "gauss-newton":
-        if not 1 < options.draws_per_parameter < math.inf:
-            raise ValueError(
-                "--draws-per-parameter must be greater than 1 (with fewer draws than parameters the least "
-                f"squares fit noise), got {options.draws_per_parameter}."
+            raise pg.ArgumentError(
+                f"{named(name)} must be at least 1, got {getattr(options, name)}."
             )
-        return pg.GaussNewton(options.draws_per_parameter)
-    rate: Any = options.learning_rate
+    for name in ("learning_rate", "max_seconds"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < math.inf:
+            raise pg.ArgumentError(f"{named(name)} must be a positive number, got {value}.")
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(options, name) < 1:
+            raise pg.ArgumentError(
+                f"{named(name)} must be at least 0 and below 1, got {getattr(options, name)}."
+            )
+    if options.clip != 0 and not 1 < options.clip < math.inf:
+        raise pg.ArgumentError(f"{named('clip')} must be 0 or greater than 1, got {options.clip}.")
+    if options.newton_steps < 0 or (options.newton_steps and options.optimizer != "adam"):
+        raise pg.ArgumentError(
+            f"{named('newton_steps')} come after those of adam, and are at least 0; got "
+            f"{options.newton_steps} with {named('optimizer')} {options.optimizer}."
+        )
+    if not 1 < options.draws_per_parameter < math.inf:
+        raise pg.ArgumentError(
+            f"{named('draws_per_parameter')} must be greater than 1 (with fewer draws than parameters the "
+            f"least squares fit noise), got {options.draws_per_parameter}."
+        )
+
+
+def _method(options: TrainOptions) -> pg.AbstractMethod:
+    newton = pg.GaussNewton(options.draws_per_parameter)
+    if options.optimizer == "gauss-newton":
+        return newton
+    rate: optax.ScalarOrSchedule = options.learning_rate
     if options.decay == "cosine":
         rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
     optimizer = optax.adam(rate, options.beta1, options.beta2)
     if options.clip:
         optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
-    return optimizer
+    adam = pg.FirstOrder(optimizer, options.batch, block=options.block, average=options.average)
+    if not options.newton_steps:
+        return adam
+    return pg.Stages([(adam, options.steps), (newton, options.newton_steps)])

@@ -37,16 +37,11 @@ PRESETS = {
 
 def build(options: ToyOptions) -> Any:
     """Return the `Problem` the options describe."""
-    from .problem import Problem, keys, make_flow, make_settings
+    from .problem import Problem, keys, make_flow, make_training
     from .toy_targets import TARGETS
 
     target = TARGETS[options.target](options.dim)
     flow_key, _, _ = keys(options.training.seed)
-    return Problem(
-        make_flow(options.flow, target.shape, flow_key),
-        target,
-        make_settings(options.training),
-        options.training.steps,
-        float(target.log_z),
-        sample_target=target.sample,
-    )
+    flow = make_flow(options.flow, target.shape, key=flow_key)
+    training = make_training(options.training, flow, target, float(target.log_z))
+    return Problem(training, sample_target=target.sample)

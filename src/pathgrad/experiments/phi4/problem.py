@@ -2,9 +2,12 @@
 
 import functools
 
-import pathgrad as pg
+from jaxtyping import Array, Key
 
-from ..problem import Problem, keys, make_settings
+import pathgrad as pg
+from pathgrad._errors import named
+
+from ..problem import Problem, keys, make_training
 from .base import FreeField
 from .evaluation import LatticeMeasurement
 from .field import LatticeField
@@ -24,20 +27,21 @@ def solver_steps(options: LatticeFlowOptions) -> int:
     if options.solver_steps is None:
         return enough
     if options.solver_steps < least:
-        raise ValueError(
-            f"--solver-steps {options.solver_steps} cannot resolve {options.time_kernels} time kernels, the "
-            f"fastest with {fastest} periods: take at least {least} (better {enough}), or fewer "
-            "--time-kernels."
+        raise pg.ArgumentError(
+            f"{named('solver_steps')} {options.solver_steps} cannot resolve {options.time_kernels} time "
+            f"kernels, the fastest with {fastest} periods: take at least {least} (better {enough}), or fewer "
+            f"{named('time_kernels')}."
         )
     return options.solver_steps
 
 
-def make_flow(options: LatticeFlowOptions, target: Phi4, key) -> pg.Flow:
+def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""]) -> pg.Flow:
     """Return the untrained flow: the base, and a velocity of zero."""
     mass_squared = options.base_mass_squared
     if mass_squared is not None and options.base != "free":
-        raise ValueError(
-            "--base-mass-squared is of a free field: leave it away, or take --base free."
+        raise pg.ArgumentError(
+            f"{named('base_mass_squared')} belongs to a free field: leave it out, or take {named('base')} "
+            "free."
         )
     if mass_squared is None:
         mass_squared = base_mass_squared(target.size, target.coupling, target.mass_squared)
@@ -64,13 +68,10 @@ def build(options: Phi4Options) -> Problem:
     target = Phi4(options.size, options.action_coupling, options.mass_squared)
     flow_key, _, _ = keys(options.training.seed)
     there = known(target.size, target.coupling, target.mass_squared)
+    flow = make_flow(options.flow, target, key=flow_key)
+    log_z = (there["log_z"].value, there["log_z"].error) if there else (None, 0.0)
     return Problem(
-        make_flow(options.flow, target, flow_key),
-        target,
-        make_settings(options.training),
-        options.training.steps,
-        log_z=there["log_z"].value if there else None,
-        log_z_err=there["log_z"].error if there else 0.0,
+        make_training(options.training, flow, target, *log_z),
         # Path gradients train well with few steps; densities, and so weights, want more.
         evaluation_refine=2,
         measure=functools.partial(LatticeMeasurement, target),

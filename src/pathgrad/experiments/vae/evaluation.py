@@ -16,7 +16,6 @@ import pathgrad as pg
 
 from .likelihood import log_likelihood, mean_pixel
 from .model import Autoencoder
-from .training import padded_batches
 
 Tell = Callable[[int], None]
 
@@ -64,8 +63,8 @@ def negative_elbos(
     found = []
     mesh = pg.devices.mesh_for(None)
     model = pg.devices.replicated(model, mesh)
-    for i, part in enumerate(padded_batches(images, batch)):
-        given = pg.devices.replicated((jnp.asarray(part), jr.fold_in(key, i)), mesh)
+    for i, (part, _) in enumerate(pg.Data(images).in_turn(batch)):
+        given = pg.devices.replicated((part, jr.fold_in(key, i)), mesh)
         terms = _exact_terms(model, *given, refine, _chunk(model), mesh)
         found.append(jax.tree.map(np.asarray, terms))
         tell(min(len(images), (i + 1) * batch))

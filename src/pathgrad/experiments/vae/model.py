@@ -64,9 +64,9 @@ class Autoencoder(eqx.Module):
 
     def __init__(
         self,
-        key: Key[Array, ""],
         shape: tuple[int, int],
         *,
+        key: Key[Array, ""],
         levels: int,
         channels: int = 32,
         latent: int = 64,
@@ -83,8 +83,8 @@ class Autoencoder(eqx.Module):
         """Begin with PyTorch's weights.
 
         Args:
-            key: Source of the weights.
             shape: Of the images; both sides multiples of four.
+            key: Source of the weights.
             levels: Grey levels of a pixel; 2 for black and white.
             channels: Of the outermost convolutions.
             latent: Size of the latent vector.
@@ -115,9 +115,7 @@ class Autoencoder(eqx.Module):
         self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
         self.end_time, self.rank, self.activation = end_time, rank, activation
 
-    def posterior(
-        self, images: UInt8[Array, "batch height width"], tally: pg.Tally | None = None
-    ) -> pg.Flow:
+    def posterior(self, images: UInt8[Array, "batch height width"]) -> pg.Flow:
         """Return the flow of the images: as many draws as images, each of its own posterior."""
         mean, log_scale, numbers = self.encoder(images)
         base = pg.DiagonalNormal(per_draw(mean), per_draw(log_scale))
@@ -132,7 +130,6 @@ class Autoencoder(eqx.Module):
                     self.integrator,
                     self.adjoint,
                     t1=self.end_time,
-                    tally=tally,
                 )
             )
         return pg.Flow(base, transforms)
@@ -140,6 +137,16 @@ class Autoencoder(eqx.Module):
     def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
         """Return the target that belongs to `posterior(images)`."""
         return Joint(self.decoder, per_draw(images))
+
+    def log_likelihood(
+        self, z: Float[Array, "batch latent"], images: UInt8[Array, "batch height width"]
+    ) -> Float[Array, " batch"]:
+        """Return the log-likelihood of each image given its latent vector: the decoder sees all at once."""
+        return log_likelihood(self.decoder(z), images)
+
+    def log_prior(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
+        """Return the log density of one latent vector before any image is seen."""
+        return self.prior.log_prob(z)
 
     @property
     def latent(self) -> int:

@@ -63,6 +63,9 @@ class AutoencoderTrainOptions:
     patience: int = 35
     """Stop when the validation has not improved for more epochs than this, counted from the end of the
     warm-up; the best epoch is what evaluation looks at."""
+    average: float | None = None
+    """Decay of a moving average of the parameters, such as 0.999. The average is then what is validated and
+    evaluated."""
     max_seconds: float | None = None
     """Stop after this much training time (compiling, validation and evaluation not counted)."""
     seed: int = 0

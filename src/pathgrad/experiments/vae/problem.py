@@ -2,74 +2,114 @@
 
 import dataclasses
 import math
-from typing import Any
 
+import jax.numpy as jnp
+import jax.random as jr
 import optax
+from jaxtyping import Array, Float, Int, Key, UInt8
 
 import pathgrad as pg
+from pathgrad._errors import named
 
-from ..problem import ESTIMATORS, keys
+from ..problem import ESTIMATORS, Training, keys
 from .data.datasets import Dataset, load
 from .data.sources import data_folder
 from .model import Autoencoder
-from .options import AmortisedFlowOptions, AutoencoderOptions
-from .training import AutoencoderState, AutoencoderTrainer, initial_state, steps_an_epoch
+from .options import AmortisedFlowOptions, AutoencoderOptions, AutoencoderTrainOptions
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderProblem:
-    """A model, its images, and how to bring them together.
+    """A model to be trained on images.
 
     Attributes:
-        model: Untrained.
+        training: Of the model, by its negative ELBO.
         dataset: The images.
         options: Of the whole.
-        log_z: Unknown, as for other problems.
     """
 
-    model: Autoencoder
+    training: Training
     dataset: Dataset
     options: AutoencoderOptions
-    log_z: None = None
 
     @property
-    def steps(self) -> int:
-        """Training steps at most."""
-        training = self.options.training
-        return training.epochs * steps_an_epoch(self.dataset, training)
+    def steps_per_epoch(self) -> int:
+        """How many batches the training images make, the last smaller one included."""
+        return -(-len(self.dataset.train) // self.options.training.batch)
 
-    @property
-    def _optimizer(self) -> optax.GradientTransformation:
-        training = self.options.training
-        if training.optimizer == "adam":
-            return optax.adam(training.rate)
-        return optax.adamax(training.rate, eps=1e-7)
 
-    def initial_state(self) -> AutoencoderState:
-        """Return the state before the first step."""
-        return initial_state(self.model, self._optimizer)
+@dataclasses.dataclass(frozen=True)
+class WarmUp:
+    """The weight of the KL term: it grows to one, a step with each epoch.
 
-    def trainer(self, key: Any, seconds: float) -> AutoencoderTrainer:
-        """Return what trains it, after so many seconds of training already."""
-        training = self.options.training
-        estimator = ESTIMATORS[training.estimator]()
-        return AutoencoderTrainer(key, self.dataset, training, self._optimizer, estimator, seconds)
+    Attributes:
+        epochs: After how many it is one.
+        steps_per_epoch: Training steps of one.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+
+    def __call__(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
+        """Return the weight of a step, counted from zero."""
+        epoch = jnp.asarray(step) // self.steps_per_epoch
+        return jnp.minimum((epoch + 1) / max(self.epochs, 1), 1.0)
+
+
+def draw_pixels(
+    image: Float[Array, "height width"], *, key: Key[Array, ""]
+) -> UInt8[Array, "height width"]:
+    """Draw a grey image black and white."""
+    return jr.bernoulli(key, image).astype(jnp.uint8)
+
+
+def make_training(
+    options: AutoencoderTrainOptions, model: Autoencoder, dataset: Dataset
+) -> Training:
+    """Return the training of a model on images that the options describe."""
+    data = pg.Data(dataset.train, change=draw_pixels if dataset.binarise_each_batch else None)
+    epoch = data.steps_per_epoch(options.batch)
+    objective = pg.NegativeELBO(
+        data, ESTIMATORS[options.estimator](), WarmUp(options.warmup_epochs, epoch)
+    )
+    optimizer = (
+        optax.adam(options.rate)
+        if options.optimizer == "adam"
+        else optax.adamax(options.rate, eps=1e-7)
+    )
+    return Training(
+        model,
+        objective,
+        pg.FirstOrder(optimizer, options.batch, block=options.block, average=options.average),
+        options.epochs * epoch,
+        pg.Validation(
+            # No gradient is taken, and log q without its score is the cheapest.
+            pg.NegativeELBO(pg.Data(dataset.validation), pg.TotalGradient()),
+            every=epoch,
+            n=options.batch,
+            patience=options.patience,
+            patient_until=options.warmup_epochs * epoch,
+        ),
+    )
 
 
 def make_model(
-    options: AutoencoderOptions, shape: tuple[int, int], levels: int, key: Any
+    options: AutoencoderOptions, shape: tuple[int, int], levels: int, *, key: Key[Array, ""]
 ) -> Autoencoder:
     """Return the untrained model for images of this shape."""
     flow = options.flow
     if not 0 < abs(flow.end_time) < math.inf:
-        raise ValueError(f"--end-time must be a number other than zero, got {flow.end_time}.")
+        raise pg.ArgumentError(
+            f"{named('end_time')} must be a number other than zero, got {flow.end_time}."
+        )
     if flow.cnfs < 0 or options.channels < 1:
-        raise ValueError(
-            f"--cnfs must be at least 0 and --channels at least 1, got {flow.cnfs} and {options.channels}."
+        raise pg.ArgumentError(
+            f"{named('cnfs')} must be at least 0 and {named('channels')} at least 1, got {flow.cnfs} and "
+            f"{options.channels}."
         )
     return Autoencoder(
-        key,
         shape,
+        key=key,
         levels=levels,
         channels=options.channels,
         latent=options.latent,
@@ -87,9 +127,9 @@ def make_model(
 
 def _divergence(flow: AmortisedFlowOptions) -> pg.AbstractDivergence:
     if flow.divergence == "closed" and flow.depth > 2:
-        raise ValueError(
-            f"--divergence closed needs --depth 1 or 2, got {flow.depth}; for a deeper field use "
-            "--divergence exact or hutchinson."
+        raise pg.ArgumentError(
+            f"{named('divergence')} closed needs {named('depth')} 1 or 2, got {flow.depth}; for a deeper "
+            f"field use {named('divergence')} exact or hutchinson."
         )
     if flow.divergence == "hutchinson":
         return pg.Hutchinson(flow.probes, flow.noise)
@@ -105,18 +145,21 @@ def _integrator(flow: AmortisedFlowOptions) -> pg.AbstractIntegrator:
 def build(options: AutoencoderOptions) -> AutoencoderProblem:
     """Load the images and return the problem the options describe."""
     training = options.training
-    for name in ("batch", "epochs", "block"):
-        if getattr(training, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, got {getattr(training, name)}.")
-    for name in ("warmup_epochs", "patience"):
-        if getattr(training, name) < 0:
-            raise ValueError(f"--{name} must be at least 0, got {getattr(training, name)}.")
-    for name, value in (("learning-rate", training.rate), ("max-seconds", training.max_seconds)):
+    for name, least in (
+        ("batch", 1),
+        ("epochs", 1),
+        ("block", 1),
+        ("warmup_epochs", 0),
+        ("patience", 0),
+    ):
+        value = getattr(training, name)
+        if value < least:
+            raise pg.ArgumentError(f"{named(name)} must be at least {least}, got {value}.")
+    for name, value in (("learning_rate", training.rate), ("max_seconds", training.max_seconds)):
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"--{name} must be a positive number, got {value}.")
+            raise pg.ArgumentError(f"{named(name)} must be a positive number, got {value}.")
     dataset = load(options.dataset, data_folder(options.data), options.split_seed)
     height, width = dataset.train.shape[1:]
     model_key, _, _ = keys(training.seed)
-    return AutoencoderProblem(
-        make_model(options, (height, width), dataset.levels, model_key), dataset, options
-    )
+    model = make_model(options, (height, width), dataset.levels, key=model_key)
+    return AutoencoderProblem(make_training(training, model, dataset), dataset, options)
