@@ -15,12 +15,6 @@ class SolveInfo(eqx.Module):
     evaluations: Int[Array, "..."]
     succeeded: Bool[Array, "..."]
 
-    @property
-    def outcome(self):
-        import jax.numpy as jnp
-
-        return jnp.where(self.succeeded, 0, 3).astype(jnp.int32)
-
 
 class Tally(eqx.Module):
     """Count the field evaluations of the solves that gradients go back through.

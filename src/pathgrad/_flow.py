@@ -160,11 +160,6 @@ class Flow(eqx.Module):
         """Return the same flow, solved as accurately as with `factor` times the steps."""
         return Flow(self.base, [transform.refined(factor) for transform in self.transforms])
 
-    def tallied(self, tally):
-        if tally is None:
-            return self
-        return Flow(self.base, [t.replace(tally=tally) for t in self.transforms])
-
     def _push(self, carry: Carry, keys: Key[Array, " batch"]) -> Draw:
         x, log_choice = over_draws(lambda b, k: b.draw(jr.fold_in(k, 0)), self.base, keys)
         draw = Draw(x, log_choice=log_choice)

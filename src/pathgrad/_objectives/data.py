@@ -1,7 +1,6 @@
 """The door through which data enter a training: batched, in an order that a resumed run repeats."""
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +14,6 @@ from .._tree import over_draws
 _CHANGE = 2**32 - 1  # of a draw's key; transforms have the small numbers
 
 
-class Change(Protocol):
-    """What is done to a datum each time it is used."""
-
-    def __call__(self, datum: PyTree, *, key: Key[Array, ""]) -> PyTree:
-        """Return the datum as it should be seen this time."""
-        ...
-
-
 class Data:
     """Entries to learn from, kept on the host; only batches of them are moved to a device.
 
@@ -31,11 +22,13 @@ class Data:
 
     Attributes:
         rows: A tree of arrays, the axis of the entries first.
-        change: Applied to each entry when it is used, in compiled code: drawing grey pixels black or white,
-            turning an image around.
+        change: Called as `change(entry, key=...)` each time an entry is used, in compiled code: to draw grey
+            pixels black or white, to turn an image around.
     """
 
-    def __init__(self, rows: PyTree[np.ndarray], *, change: Change | None = None) -> None:
+    def __init__(
+        self, rows: PyTree[np.ndarray], *, change: Callable[..., PyTree] | None = None
+    ) -> None:
         """Take the entries; they are not copied."""
         self.rows = rows
         self.change = change

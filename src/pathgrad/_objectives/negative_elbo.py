@@ -1,7 +1,7 @@
 """The negative evidence lower bound of data, with an amortised posterior."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from .abstract import AbstractObjective, Estimate, choice_term, outcome_of
 from .data import Data
 
 
+@runtime_checkable
 class LatentModel(Protocol):
     """What `NegativeELBO` trains: a variational autoencoder, whatever its networks."""
 

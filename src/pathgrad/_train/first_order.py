@@ -199,7 +199,7 @@ def _of_all_devices(
     outcome, evaluations, solved, counted = sharing.largest(
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts])
     )
-    solve = None if estimate.solve is None else SolveInfo(evaluations, solved == 0)
+    solve = None if estimate.solve is None else SolveInfo(evaluations, solved)
     return Estimate(loss, each, outcome, solve, numbers), gradient, counted
 
 

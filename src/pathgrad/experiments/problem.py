@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax.random as jr
 import numpy as np
@@ -22,6 +22,7 @@ ESTIMATORS: dict[str, Callable[[], pg.AbstractEstimator]] = {
 }
 
 
+@runtime_checkable
 class Measurement(Protocol):
     """Collects what evaluation finds out beyond weights, chunk by chunk."""
 
