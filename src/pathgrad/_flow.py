@@ -12,14 +12,10 @@ from jaxtyping import Array, Float, Key
 
 from ._bases import AbstractBase
 from ._draw import Draw, SolveInfo, add_solves, merge_chunks
+from ._errors import in_python
+from ._outcome import Outcome
 from ._transforms import AbstractTransform
 from ._tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
-
-_FAILED = (
-    "An ODE solve did not reach its end: the step size controller ran out of steps, or the state became "
-    "infinite. Allow more steps (`Adaptive(max_steps=...)`, and `Discrete(max_steps=...)` where that "
-    "adjoint records them), loosen the tolerances, or use `FixedStep`."
-)
 
 Carry = Literal["x", "log_q", "score"]
 
@@ -210,4 +206,12 @@ def _noise_keys(keys: Key[Array, " batch"], transform: int) -> Key[Array, " batc
 
 
 def _raise_if_failed(tree, solve: SolveInfo | None):
-    return tree if solve is None else eqx.error_if(tree, ~solve.succeeded, _FAILED)
+    if solve is None:
+        return tree
+    messages = [_sentence(outcome) for outcome in Outcome]
+    return eqx.branched_error_if(tree, ~solve.succeeded, solve.outcome, messages)
+
+
+def _sentence(outcome: Outcome) -> str:
+    text = in_python(outcome.message)
+    return f"{text[0].upper()}{text[1:]}."

@@ -177,10 +177,10 @@ def step_and_gradient(
 def _of_all_devices(estimate: Estimate) -> Estimate:
     """Return the estimate from the draws of all devices: three messages, with that of the gradient."""
     loss, log_weight = devices.average(estimate.loss), devices.gather(estimate.log_weight)
-    solve = estimate.solve or SolveInfo(jnp.zeros((), jnp.int32), jnp.asarray(True))
-    numbers = (solve.evaluations, ~solve.succeeded, ~estimate.log_prob_finite)
+    solve = estimate.solve or SolveInfo(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+    numbers = (solve.evaluations, solve.outcome, ~estimate.log_prob_finite)
     most, failed, unfinite = devices.largest(jnp.stack([n.astype(jnp.int32) for n in numbers]))
-    found = None if estimate.solve is None else SolveInfo(most, failed == 0)
+    found = None if estimate.solve is None else SolveInfo(most, failed)
     return Estimate(loss, log_weight, unfinite == 0, found)
 
 

@@ -121,7 +121,7 @@ def _differentiated(parameters, fixed, images, keys, beta, estimator, mesh):
 
         differentiated = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
         (loss, found), (gradient, counted) = differentiated(parameters, pg.Tally(jnp.zeros(())))
-        solve = found.solve or pg.SolveInfo(jnp.zeros((), jnp.int32), jnp.asarray(True))
+        solve = found.solve or pg.SolveInfo(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
         means = loss, jnp.mean(found.reconstruction), jnp.mean(found.kl), gradient
         return (
             pg.devices.average(means),
