@@ -167,7 +167,7 @@ def test_gradient_in_the_starting_points_alone():
     start, log_q = jr.normal(jr.key(3), (N, 2)), jnp.arange(N) / 3
 
     def loss(x, cnf):
-        draw = cnf.push(pg.Draw(x, log_q), jr.split(jr.key(4), N))
+        draw = cnf.push(pg.Draw(x, log_q), keys=jr.split(jr.key(4), N))
         return loss_of(draw.x, draw.log_q)
 
     coarse = flow_with(pg.FixedStep(COARSE), pg.Discrete()).transforms[0]

@@ -125,7 +125,7 @@ def test_density_is_the_determinant_of_the_map(shape):
         draw = flow.sample_with_score(key=jr.key(1), n=3)
 
         def carry(z):
-            return cnf.push(pg.Draw(z[None]), keys[:1]).x[0]
+            return cnf.push(pg.Draw(z[None]), keys=keys[:1]).x[0]
 
         jacobian = jax.lax.map(jax.jacrev(carry), z)
         return draw, jax.vmap(carry)(z), jacobian.reshape(3, size, size)

@@ -42,8 +42,8 @@ def autoencoder(shape=(4, 4), *, trunks=False, **changes):
         if trunks:
             return model
         c = settings["channels"]
-        down = GatedConvolution(key, 1, 8 * c, shape)
-        up = GatedConvolution(key, settings["latent"], c, shape, transposed=True)
+        down = GatedConvolution(1, 8 * c, shape, key=key)
+        up = GatedConvolution(settings["latent"], c, shape, transposed=True, key=key)
         return eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, ((down,), (up,)))
 
     return make(jr.key(0))

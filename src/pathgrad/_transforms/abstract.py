@@ -20,12 +20,12 @@ class AbstractTransform(eqx.Module):
         """Raise a `ValueError` if points of this shape cannot be served."""
 
     @abstractmethod
-    def push(self, draw: Draw, keys: Key[Array, " batch"]) -> Draw:
+    def push(self, draw: Draw, *, keys: Key[Array, " batch"]) -> Draw:
         """Carry a draw forwards. Each draw has a key of its own, for noise."""
 
     @abstractmethod
     def pull(
-        self, x: Float[Array, "batch *event"], keys: Key[Array, " batch"]
+        self, x: Float[Array, "batch *event"], *, keys: Key[Array, " batch"]
     ) -> tuple[Float[Array, "batch *event"], Float[Array, " batch"], SolveInfo | None]:
         """Carry points backwards. Also return log |det| of the *forward* map at them."""
 
@@ -33,6 +33,11 @@ class AbstractTransform(eqx.Module):
     @abstractmethod
     def is_noisy(self) -> bool:
         """Whether `log q` is only estimated, so that keys are needed."""
+
+    @property
+    @abstractmethod
+    def is_solved(self) -> bool:
+        """Whether an ODE solver stands behind it, so that refining it can change its numbers."""
 
     @abstractmethod
     def exact(self) -> "AbstractTransform":

@@ -31,7 +31,7 @@ class Problem:
         steps: Training steps at most.
         log_z: The log normaliser, where known.
         log_z_err: Its standard error; zero where it is exact.
-        sample_target: Exact draws of the target, one per key, where there are any.
+        sample_target: One exact draw of the target, `sample_target(key=...)`, where there are any.
         evaluation_refine: Times the solver steps of training that evaluation should take by default.
         measure: What evaluation should find out beyond weights. Called with the number of draws, it returns
             an object that is fed each chunk of `pg.weighted_chunks` by `add(chunk)`, and whose
@@ -45,7 +45,7 @@ class Problem:
     steps: int
     log_z: float | None = None
     log_z_err: float = 0.0
-    sample_target: Callable[[Any], Any] | None = None
+    sample_target: Callable[..., Any] | None = None
     evaluation_refine: int = 1
     measure: Any = None
 
