@@ -39,9 +39,13 @@ from ._integrators import FixedStep as FixedStep
 from ._adjoints import AbstractAdjoint as AbstractAdjoint
 from ._adjoints import Backsolve as Backsolve
 from ._adjoints import Discrete as Discrete
+from ._transforms import AbstractBijection as AbstractBijection
 from ._transforms import AbstractTransform as AbstractTransform
+from ._transforms import Affine as Affine
+from ._transforms import AffineCoupling as AffineCoupling
 from ._transforms import CNF as CNF
 from ._flow import Flow as Flow
+from ._flow import Pulled as Pulled
 
 # Gradients and numbers
 from . import metrics as metrics

@@ -11,8 +11,8 @@ from .._draw import Draw, SolveInfo
 class AbstractTransform(eqx.Module):
     """An invertible map of a batch of points, which knows what it does to density and score.
 
-    The contract is for any bijection, not only for those that solve an ODE: `push` carries whatever
-    the draw carries, and differentiates it as `Draw` says.
+    `push` carries whatever the draw carries, and differentiates it as `Draw` says. A map that is known in
+    closed form both ways is an `AbstractBijection`, which has all of this from two methods.
     """
 
     @abstractmethod
