@@ -40,7 +40,7 @@ class Total(SecondOrder):
         super().prepare(state, length)
 
         def log_weight(vector, model, key):
-            draw = model.flow(vector)._push("log_q", key[None])
+            draw = model.flow(vector).push("log_q", keys=key[None])
             log_p = log_prob_of(model.target, draw.x[0])
             return log_p - draw.log_q[0], (log_p, draw.log_q[0])
 

@@ -167,7 +167,7 @@ def test_gradient_in_the_starting_points_alone():
     start, log_q = jr.normal(jr.key(3), (N, 2)), jnp.arange(N) / 3
 
     def loss(x, cnf):
-        draw = cnf.push(pg.Draw(x, log_q), jr.split(jr.key(4), N))
+        draw = cnf.push(pg.Draw(x, log_q), keys=jr.split(jr.key(4), N))
         return loss_of(draw.x, draw.log_q)
 
     coarse = flow_with(pg.FixedStep(COARSE), pg.Discrete()).transforms[0]
@@ -195,7 +195,7 @@ def test_too_little_room_for_recorded_steps_is_a_failure():
         return loss_of(draw.x, draw.log_q), draw
 
     (value, draw), in_flow = value_and_grad(adaptive_flow(pg.Discrete(max_steps=4)))
-    assert not bool(draw.solve.succeeded)
+    assert draw.solve.outcome == pg.Outcome.TOO_MANY_STEPS
     assert np.isnan(draw.x).all()
     assert np.isnan(draw.log_q).all()
     assert np.isnan(value)
@@ -218,7 +218,7 @@ def test_two_copies_say_so_when_the_way_back_fails():
     draw = pg.TwoCopyGradient().draw(pg.Flow(trained_base(), [cnf]), key=jr.key(1), n=N)
     assert np.abs(draw.x - np.cos(T1)).max() < 2e-3
     assert not np.isfinite(draw.log_q).any()
-    assert not bool(draw.solve.succeeded)
+    assert draw.solve.outcome == pg.Outcome.STATE_NOT_FINITE
 
 
 def test_backsolve_does_not_depend_on_the_scale_of_the_loss():

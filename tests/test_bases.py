@@ -90,7 +90,7 @@ def reference_log_prob(base, x) -> Any:
 
 @jax.jit
 def draw_with_score(base, keys):
-    x, log_choice = jax.vmap(base.draw)(keys)
+    x, log_choice = jax.vmap(lambda key: base.draw(key=key))(keys)
     return x, log_choice, *jax.vmap(jax.value_and_grad(base.log_prob))(x)
 
 
@@ -101,7 +101,7 @@ def log_probs(base, x):
 
 @jax.jit
 def draw_with_jacobian(base, key):
-    return base.draw(key), jax.jacrev(lambda base: base.draw(key))(base)
+    return base.draw(key=key), jax.jacrev(lambda base: base.draw(key=key))(base)
 
 
 @functools.cache

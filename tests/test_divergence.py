@@ -115,7 +115,7 @@ def test_hutchinson_has_the_right_mean_and_variance(probes, noise):
     @jax.jit
     @jax.vmap
     def run(key):
-        epsilon = divergence.noise(key, SHAPE, POINT.dtype)
+        epsilon = divergence.noise(SHAPE, POINT.dtype, key=key)
         return divergence(field, TIME, jnp.asarray(POINT), None, epsilon)
 
     velocity, estimate = (np.asarray(a) for a in run(jr.split(jr.key(9), draws)))
@@ -131,7 +131,7 @@ def test_hutchinson_has_the_right_mean_and_variance(probes, noise):
 
 def test_hutchinson_signs_are_exact_for_a_diagonal_jacobian():
     field, divergence = Linear(jnp.diag(jnp.arange(6.0))), pg.Hutchinson()
-    epsilon = divergence.noise(jr.key(2), SHAPE, POINT.dtype)
+    epsilon = divergence.noise(SHAPE, POINT.dtype, key=jr.key(2))
     _, estimate = divergence(field, TIME, jnp.asarray(POINT), None, epsilon)
     assert float(estimate) == pytest.approx((1 + TIME) * 15, rel=1e-14)
 

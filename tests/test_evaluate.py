@@ -20,7 +20,7 @@ def shifted_normal(shift):
     """A normal base against a unit normal moved by `shift`: log-weights are normal, all is known."""
     flow = pg.Flow(pg.DiagonalNormal.standard((1,)))
     target = pg.LogDensity(lambda x: -0.5 * jnp.sum((x - shift) ** 2), (1,))
-    return flow, target, lambda key: shift + jr.normal(key, (1,))
+    return flow, target, lambda *, key: shift + jr.normal(key, (1,))
 
 
 def test_numbers_against_closed_forms():
@@ -44,7 +44,7 @@ def test_a_missed_mode_is_seen_by_exact_draws_only():
     mixture = pg.NormalMixture.at([[0.0], [30.0]])
     target = pg.LogDensity(mixture.log_prob, (1,))
     found = pg.evaluate(
-        flow, target, key=jr.key(0), n=2000, sample_target=lambda key: mixture.draw(key)[0]
+        flow, target, key=jr.key(0), n=2000, sample_target=lambda *, key: mixture.draw(key=key)[0]
     )
     assert found.ess > 0.99
     assert found.forward_ess < 0.01

@@ -1,6 +1,7 @@
 """Flows as a whole: compositions against closed forms, densities that integrate to one, and refusals."""
 
 import functools
+import re
 
 import equinox as eqx
 import jax
@@ -124,7 +125,7 @@ def test_density_is_the_determinant_of_the_map(shape):
         draw = flow.sample_with_score(key=jr.key(1), n=3)
 
         def carry(z):
-            return cnf.push(pg.Draw(z[None]), keys[:1]).x[0]
+            return cnf.push(pg.Draw(z[None]), keys=keys[:1]).x[0]
 
         jacobian = jax.lax.map(jax.jacrev(carry), z)
         return draw, jax.vmap(carry)(z), jacobian.reshape(3, size, size)
@@ -246,6 +247,33 @@ def test_density_of_a_curved_flow_integrates_to_one():
     mean = (density[:, None] * grid).sum(0) * cell
     z = (draws.mean(0) - mean) / (draws.std(0, ddof=1) / np.sqrt(512))
     assert np.abs(z).max() < TOLERANCE["z"]
+
+
+def undefined(t, x):
+    return x * jnp.sqrt((t - 0.5) * (t - 0.6))
+
+
+FAILURES = {
+    pg.Outcome.TOO_MANY_STEPS: pg.CNF(bent_field(), None, pg.Adaptive(1e-9, 1e-9, max_steps=2)),
+    pg.Outcome.STEP_TOO_SHORT: pg.CNF(undefined, None, pg.Adaptive()),
+    pg.Outcome.STATE_NOT_FINITE: pg.CNF(undefined, None, pg.FixedStep(9)),
+}
+
+
+@pytest.mark.parametrize("outcome", FAILURES)
+def test_a_failed_solve_says_what_happened(outcome):
+    # A solve that ended well, before it or after it, does not cover the failure.
+    fine = pg.Flow(trained_base(), [pg.CNF(bent_field(0.0), None, pg.FixedStep(2))])
+    flow = pg.Flow(trained_base(), [*fine.transforms, FAILURES[outcome]])
+    draw = flow.draw("log_q", key=jr.key(0), n=3, chunk=2)
+    assert draw.solve.outcome == outcome
+    assert fine.draw("x", key=jr.key(0), n=3).solve.outcome == pg.Outcome.FINE
+    assert np.isnan(flow.log_prob(jnp.ones((3, 2)), throw=False)).all()
+    message = re.escape(outcome.message[1:])
+    with pytest.raises(eqx.EquinoxRuntimeError, match=message):
+        flow.sample_and_log_prob(key=jr.key(0), n=3)
+    with pytest.raises(eqx.EquinoxRuntimeError, match=message):
+        flow.log_prob(jnp.ones((3, 2)))
 
 
 def two_d(*transforms):

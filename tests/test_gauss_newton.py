@@ -7,12 +7,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-
-import pathgrad as pg
-from pathgrad._train import log_weight_moments
 from pathgrad._train.damped_step import damped_step
 from pathgrad._train.log_weight_moments import Bounds, Model, Moments
 from pathgrad._train.second_order import _spread
+
+import pathgrad as pg
+from pathgrad._train import log_weight_moments
 
 from .helpers import ravel
 
@@ -72,7 +72,7 @@ def test_score_of_a_normal_is_the_textbook_one():
     model, vector = Model.split(pg.Flow(base), normal_target())
     keys = jr.split(jr.key(0), 5)
     _, log_q, scores, _ = model.log_densities_and_scores(vector, keys)
-    x = pg.Flow(base)._push("x", keys).x
+    x = pg.Flow(base).push("x", keys=keys).x
     z = (x - base.mean) / jnp.exp(base.log_scale)
     expected = {"mean": z / jnp.exp(base.log_scale), "log_scale": z**2 - 1}
     found = jax.vmap(lambda s: model.unravel(s).base)(scores)
@@ -83,7 +83,7 @@ def test_score_of_a_normal_is_the_textbook_one():
 
 def test_scores_hold_the_draw_fixed_and_average_to_zero(draws, flow):
     model, vector, keys, _, log_q, scores = draws
-    x = flow._push("x", keys[:3]).x
+    x = flow.push("x", keys=keys[:3]).x
     for i in range(3):
         # By central differences of the density, at a point that does not move with the parameters.
         direction = jr.normal(jr.key(i), vector.shape)

@@ -223,14 +223,38 @@ def test_too_few_steps_are_a_failure_and_not_a_half_way_state():
         compiled_recorded(INTEGRATORS["tsit5"], motion, bound=6)(START, RATE, T0, T1),
     ]
     for state, info, *_ in runs:
+        assert info.outcome == pg.Outcome.TOO_MANY_STEPS
         assert not bool(info.succeeded)
         assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(state))
 
 
-@pytest.mark.parametrize("integrator", [pg.FixedStep(40), pg.Adaptive(1e-6, 1e-6, max_steps=200)])
-def test_an_explosion_is_a_failure(integrator):
+def explosion(t, y, _):
     # y' = y^2 from y = 1 is infinite after a time of one, and the interval is longer.
-    state, info = compiled(integrator, lambda t, y, _: y**2)(np.asarray(1.0), None)
+    return y**2
+
+
+def undefined(t, y, _):
+    return jnp.sqrt(1.5 - t) + y
+
+
+def off_the_scale(t, y, _):
+    # Beside a state that is infinite the controller takes any finite error for small.
+    return jnp.full_like(y, 1.5e308)
+
+
+@pytest.mark.parametrize(
+    ("integrator", "motion", "outcome"),
+    [
+        (pg.FixedStep(40), explosion, pg.Outcome.STATE_NOT_FINITE),
+        (pg.Adaptive(1e-6, 1e-6, max_steps=200), explosion, pg.Outcome.TOO_MANY_STEPS),
+        (pg.Adaptive(1e-6, 1e-6), undefined, pg.Outcome.STEP_TOO_SHORT),
+        (pg.Adaptive(1e-6, 1e-6), off_the_scale, pg.Outcome.STATE_NOT_FINITE),
+    ],
+)
+def test_an_explosion_is_a_failure_that_says_how_it_showed(integrator, motion, outcome):
+    state, info = compiled(integrator, motion)(np.asarray(1.0), None)
+    assert info.outcome == outcome
+    assert info.outcome.dtype == jnp.int32
     assert not bool(info.succeeded)
     assert not np.isfinite(state)
 

@@ -64,7 +64,7 @@ def test_flow_has_the_symmetries_of_the_lattice():
     assert jnp.allclose(log_q, log_q[0], atol=1e-9)
     # As a map: what begins at a transformed field ends at the transformed end.
     keys = jr.split(jr.key(2), len(fields))
-    ends, log_det, _ = flow.transforms[0].pull(fields, keys)
+    ends, log_det, _ = flow.transforms[0].pull(fields, keys=keys)
     assert jnp.allclose(ends, jnp.stack(list(symmetries(ends[0]))), atol=1e-9)
     assert jnp.allclose(log_det, log_det[0], atol=1e-9)
     assert jnp.abs(ends[0] - phi).max() > 0.05
@@ -158,11 +158,11 @@ def test_single_precision_is_enough(size):
     """Log-weights of the same draws in both precisions: sums over 4096 sites must not lose what matters."""
     theory, base = Phi4(size, 4.398), FreeField(size, 0.3)
     cnf = pg.CNF(rough_field(size, scale=0.5 / size), integrator=pg.FixedStep(4))
-    noise = jax.vmap(lambda k: base.draw(k)[0])(jr.split(jr.key(8), 16)).astype(jnp.float32)
+    noise = jax.vmap(lambda k: base.draw(key=k)[0])(jr.split(jr.key(8), 16)).astype(jnp.float32)
 
     def log_weight(cnf, x):
         log_q = jax.vmap(base.log_prob)(x)
-        draw = cnf.push(pg.Draw(x, log_q), jr.split(jr.key(9), x.shape[0]))
+        draw = cnf.push(pg.Draw(x, log_q), keys=jr.split(jr.key(9), x.shape[0]))
         return jax.vmap(theory.log_prob)(draw.x) - draw.log_q
 
     exact = log_weight(cnf, noise.astype(jnp.float64))

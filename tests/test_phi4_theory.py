@@ -125,7 +125,7 @@ def test_free_field_is_the_free_theory(size):
     base, theory = FreeField(size, m2), Phi4(size, 0.0, m2)
     modes = momenta_squared(size) + m2
     log_z = 0.5 * size**2 * np.log(np.pi) - 0.5 * np.log(modes).sum()
-    x = jax.vmap(lambda k: base.draw(k)[0])(jr.split(jr.key(5), 20000))
+    x = jax.vmap(lambda k: base.draw(key=k)[0])(jr.split(jr.key(5), 20000))
     few = x[:50]
     assert np.allclose(jax.vmap(base.log_prob)(few), -jax.vmap(theory.action)(few) - log_z)
     score = jax.vmap(jax.grad(base.log_prob))(few)

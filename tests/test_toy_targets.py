@@ -31,8 +31,8 @@ def grid():
 
 @functools.cache
 def draws(name, dim=2):
-    sample = TARGETS[name](dim).sample
-    return jax.jit(jax.vmap(sample))(jr.split(jr.key(11), NUM_DRAWS))
+    target = TARGETS[name](dim)
+    return jax.jit(jax.vmap(lambda key: target.sample(key=key)))(jr.split(jr.key(11), NUM_DRAWS))
 
 
 def log_prob(name, x):

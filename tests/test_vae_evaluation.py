@@ -117,7 +117,7 @@ def test_means_over_images_and_over_batches():
 
 
 def test_draws_of_the_prior(model):
-    z, mean, x = evaluation.prior_draws(model, jr.key(0), 600)
+    z, mean, x = evaluation.prior_draws(model, key=jr.key(0), n=600)
     assert z.shape == (600, 1)
     assert x.dtype == jnp.uint8
     np.testing.assert_allclose(mean, jax.nn.sigmoid(model.decoder(z)), rtol=1e-10)
@@ -127,7 +127,7 @@ def test_draws_of_the_prior(model):
 
 def test_categorical_draws_are_levels():
     grey = Autoencoder(jr.key(0), SHAPE, levels=5, channels=1, latent=2, cnfs=0)
-    _, mean, x = evaluation.prior_draws(grey, jr.key(0), 400)
+    _, mean, x = evaluation.prior_draws(grey, key=jr.key(0), n=400)
     assert set(np.unique(x)) <= set(range(5))
     error = np.asarray(x, float).mean() / 4 - float(np.mean(mean))
     assert abs(error) < 5 * 0.5 / np.sqrt(400 * 32)

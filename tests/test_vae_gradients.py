@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from pathgrad.experiments.vae.elbo import negative_elbo, terms
 from scipy.linalg import expm
 from scipy.stats import multivariate_normal
 
@@ -15,7 +16,6 @@ import pathgrad as pg
 from pathgrad._draw import Draw
 from pathgrad._tree import freeze, inner_products, over_draws
 from pathgrad.experiments.vae import field as field_module
-from pathgrad.experiments.vae.elbo import negative_elbo, terms
 from pathgrad.experiments.vae.layers import GatedConvolution
 from pathgrad.experiments.vae.likelihood import log_likelihood
 from pathgrad.experiments.vae.model import Autoencoder
@@ -61,8 +61,8 @@ def grown(levels, deep, depth, activation):
             end_time=END_TIME,
         )
         if not deep:
-            down = GatedConvolution(key, 1, 8, shape)
-            up = GatedConvolution(key, LATENT, 1, shape, transposed=True)
+            down = GatedConvolution(1, 8, shape, key=key)
+            up = GatedConvolution(LATENT, 1, shape, transposed=True, key=key)
             trunks = ((down,), (up,))
             model = eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, trunks)
         parts = lambda m: (m.fields, m.encoder.updates, m.encoder.mean, m.encoder.variance)  # noqa: E731
@@ -337,14 +337,14 @@ def path_loss(model, images, noise_key):
     """The path estimator's loss with noise of the divergence from a key of its own."""
     flow = model.posterior(images)
     keys = jr.split(KEY, N)
-    x, _ = over_draws(lambda b, k: b.draw(jr.fold_in(k, 0)), flow.base, keys)
+    x, _ = over_draws(lambda b, k: b.draw(key=jr.fold_in(k, 0)), flow.base, keys)
     log_q, score = over_draws(
         lambda b, x: jax.value_and_grad(b.log_prob)(x), freeze(flow.base), freeze(x)
     )
     draw = Draw(x, log_q, score)
     for i, transform in enumerate(flow.transforms):
         noise_keys = jax.vmap(lambda k, i=i: jr.fold_in(k, i + 1))(jr.split(noise_key, N))
-        draw = transform.push(draw, noise_keys)
+        draw = transform.push(draw, keys=noise_keys)
     along_path = inner_products(freeze(draw.score), draw.x - freeze(draw.x))
     log_p = jax.vmap(model.prior.log_prob)(draw.x)
     kl = draw.log_q + along_path - log_p

@@ -183,7 +183,7 @@ def assert_uniform(values, bound):
 
 
 def test_initial_weights_of_affine_maps():
-    head = Affine.random(jr.key(0), 256, 300)
+    head = Affine.random(256, 300, key=jr.key(0))
     assert_uniform(head.weight, 1 / 16)
     assert_uniform(head.bias, 1 / 16)
 
@@ -193,7 +193,7 @@ def test_initial_weights_of_affine_maps():
 )
 def test_initial_weights_of_convolutions(transposed, fan_in):
     """PyTorch counts input channels for plain convolutions, and output channels for transposed ones."""
-    layer = GatedConvolution(jr.key(1), 64, 32, 5, padding=2, transposed=transposed)
+    layer = GatedConvolution(64, 32, 5, padding=2, transposed=transposed, key=jr.key(1))
     bound = 1 / math.sqrt(fan_in)
     assert layer.weight.shape == (5, 5, 64, 64)
     opened, gate = np.split(np.asarray(layer.weight), 2, axis=-1)
@@ -225,7 +225,7 @@ def test_initial_weights_of_the_networks():
 
 def test_gate():
     """Half of the channels, times the sigmoid of the other half, and nothing else in between."""
-    layer = GatedConvolution(jr.key(4), 2, 3, 1)
+    layer = GatedConvolution(2, 3, 1, key=jr.key(4))
     x = 2 * jr.normal(jr.key(5), (1, 4, 3, 2))
     whole = np.asarray(x) @ np.asarray(layer.weight)[0, 0] + np.asarray(layer.bias)
     np.testing.assert_allclose(layer(x), whole[..., :3] * expit(whole[..., 3:]), rtol=1e-12)

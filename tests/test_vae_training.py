@@ -10,13 +10,13 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
+from pathgrad.experiments.vae.elbo import Terms
 
 import pathgrad as pg
 from pathgrad._train.checkpoint import load, save
 from pathgrad.experiments.vae import step as step_module
 from pathgrad.experiments.vae import training
 from pathgrad.experiments.vae.data.datasets import Dataset
-from pathgrad.experiments.vae.elbo import Terms
 from pathgrad.experiments.vae.layers import GatedConvolution
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
@@ -42,8 +42,8 @@ def autoencoder(shape=(4, 4), *, trunks=False, **changes):
         if trunks:
             return model
         c = settings["channels"]
-        down = GatedConvolution(key, 1, 8 * c, shape)
-        up = GatedConvolution(key, settings["latent"], c, shape, transposed=True)
+        down = GatedConvolution(1, 8 * c, shape, key=key)
+        up = GatedConvolution(settings["latent"], c, shape, transposed=True, key=key)
         return eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, ((down,), (up,)))
 
     return make(jr.key(0))

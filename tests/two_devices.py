@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from pathgrad.experiments.vae.training import AutoencoderTrainer, initial_state
 
 import pathgrad as pg
 from pathgrad.experiments.vae import convolution
@@ -17,7 +18,6 @@ from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.evaluation import likelihoods, negative_elbos
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
-from pathgrad.experiments.vae.training import AutoencoderTrainer, initial_state
 
 from .helpers import bent_flow, skewed_target
 

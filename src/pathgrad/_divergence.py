@@ -29,7 +29,7 @@ class AbstractDivergence(eqx.Module):
         """Return what depends on the field's parameters only: made once per solve, not per evaluation."""
 
     @abstractmethod
-    def noise(self, key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Array | None:
+    def noise(self, shape: tuple[int, ...], dtype: Any, *, key: Key[Array, ""]) -> Array | None:
         """Draw the noise of one draw and one solve, `None` where there is none."""
 
     @abstractmethod
@@ -62,8 +62,8 @@ class Exact(AbstractDivergence):
     def prepare(self, field):
         del field
 
-    def noise(self, key, shape, dtype):
-        del key, shape, dtype
+    def noise(self, shape, dtype, *, key):
+        del shape, dtype, key
 
     def __call__(self, field, t, x, prepared, noise):
         del prepared, noise
@@ -117,7 +117,7 @@ class Hutchinson(AbstractDivergence):
     def prepare(self, field):
         del field
 
-    def noise(self, key, shape, dtype):
+    def noise(self, shape, dtype, *, key):
         draw = jr.rademacher if self.noise_kind == "rademacher" else jr.normal
         return draw(key, (self.probes, *shape), dtype)
 
@@ -158,8 +158,8 @@ class ClosedForm(AbstractDivergence):
     def prepare(self, field):
         return field.prepare()
 
-    def noise(self, key, shape, dtype):
-        del key, shape, dtype
+    def noise(self, shape, dtype, *, key):
+        del shape, dtype, key
 
     def __call__(self, field, t, x, prepared, noise):
         del noise

@@ -3,17 +3,24 @@
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
+from ._outcome import Outcome, first_failure
+
 
 class SolveInfo(eqx.Module):
-    """What the ODE solves behind a draw cost, and whether they ended well.
+    """What the ODE solves behind a draw cost, and how they ended.
 
     Attributes:
         evaluations: Field evaluations that every draw went through.
-        succeeded: Whether every solve reached its end with finite numbers. What did not is NaN.
+        outcome: An `Outcome`, as a number. What a failed solve leaves is NaN.
     """
 
     evaluations: Int[Array, "..."]
-    succeeded: Bool[Array, "..."]
+    outcome: Int[Array, "..."]
+
+    @property
+    def succeeded(self) -> Bool[Array, "..."]:
+        """Whether every solve reached its end with finite numbers."""
+        return self.outcome == Outcome.FINE
 
 
 class Tally(eqx.Module):
@@ -58,9 +65,11 @@ def add_solves(first: SolveInfo | None, second: SolveInfo | None) -> SolveInfo |
     """Account for two solves, one after the other."""
     if first is None or second is None:
         return second if first is None else first
-    return SolveInfo(first.evaluations + second.evaluations, first.succeeded & second.succeeded)
+    # What a failed solve leaves is NaN, so that all after it fail too, each in its own way.
+    outcome = first_failure(first.outcome, second.outcome)
+    return SolveInfo(first.evaluations + second.evaluations, outcome)
 
 
 def merge_chunks(stacked: SolveInfo) -> SolveInfo:
-    """Account for solves of several chunks of one batch: the dearest chunk, and success of all."""
-    return SolveInfo(stacked.evaluations.max(), stacked.succeeded.all())
+    """Account for solves of several chunks of one batch: the dearest chunk, and the worst outcome."""
+    return SolveInfo(stacked.evaluations.max(), stacked.outcome.max())

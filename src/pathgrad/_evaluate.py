@@ -126,7 +126,7 @@ def weighted_chunks(
 def _chunks(
     flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None], mesh: Mesh | None
 ):
-    chunk = min(n, flow._chunk(None))
+    chunk = min(n, flow.draws_at_once)
     key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
     flow, target = sharing.replicated((flow, target), mesh)
     for i in range(math.ceil(n / chunk)):
@@ -171,7 +171,7 @@ def evaluate(
     *,
     key: Key[Array, ""],
     n: int = 16384,
-    sample_target: Callable[[Any], Any] | None = None,
+    sample_target: Callable[..., Array] | None = None,
     draws: dict[str, np.ndarray] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> Evaluation:
@@ -182,7 +182,7 @@ def evaluate(
         target: An object with `log_prob(x)` for one point.
         key: Source of the draws.
         n: Number of draws.
-        sample_target: One exact draw of the target from a key, for the forward ESS.
+        sample_target: Called as `sample_target(key=...)`, one exact draw of the target, for the forward ESS.
         draws: The result of `weighted_draws` with the same key, to save making it again; only
             `log_weight` and `evaluations` are looked at.
         devices: That share the draws, as in `weighted_chunks`. Default: all.
@@ -233,7 +233,7 @@ def _solver_shift(
 ) -> dict[str, float]:
     """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
     names = ("solver_shift", "solver_shift_err", "ess_shift", "ess_shift_err")
-    if not flow.transforms:
+    if not flow.is_solved:
         return dict.fromkeys(names, 0.0)
     if eqx.tree_equal(flow.refined(2), flow) is True:
         # Tolerances are already as tight as the precision of the numbers allows.
@@ -269,8 +269,9 @@ def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]
 
 
 def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array, ""]) -> float:
-    x = jax.vmap(sample_target)(jr.split(jr.fold_in(key, 2**31), _SHIFT_DRAWS))
-    log_p = jax.vmap(lambda y: log_prob_of(target, y))(x)
+    keys = jr.split(jr.fold_in(key, 2**31), _SHIFT_DRAWS)
+    x = over_draws(lambda _, key: sample_target(key=key), None, keys)
+    log_p = over_draws(log_prob_of, target, x)
     return float(metrics.forward_ess(log_p - flow.exact().log_prob(x, throw=False)))
 
 

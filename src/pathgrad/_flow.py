@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,17 +11,27 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from ._bases import AbstractBase
-from ._draw import Draw, SolveInfo, add_solves, merge_chunks
+from ._draw import Draw, SolveInfo, Tally, add_solves, merge_chunks
+from ._errors import in_python
+from ._outcome import Outcome
 from ._transforms import AbstractTransform
 from ._tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
 
-_FAILED = (
-    "An ODE solve did not reach its end: the step size controller ran out of steps, or the state became "
-    "infinite. Allow more steps (`Adaptive(max_steps=...)`, and `Discrete(max_steps=...)` where that "
-    "adjoint records them), loosen the tolerances, or use `FixedStep`."
-)
-
 Carry = Literal["x", "log_q", "score"]
+
+
+class Pulled(NamedTuple):
+    r"""Points that were carried back to the base.
+
+    Attributes:
+        z: Where they come from.
+        log_q: $\ln q$ of the points as they were given, normalised.
+        solve: Cost and outcome of the ODE solves, `None` where there were none.
+    """
+
+    z: Float[Array, "batch *event"]
+    log_q: Float[Array, " batch"]
+    solve: SolveInfo | None
 
 
 class Flow(eqx.Module):
@@ -57,6 +67,17 @@ class Flow(eqx.Module):
     def is_noisy(self) -> bool:
         """Whether `log_prob` is only estimated (a `Hutchinson` divergence)."""
         return any(transform.is_noisy for transform in self.transforms)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether an ODE solver stands behind any of its numbers."""
+        return any(transform.is_solved for transform in self.transforms)
+
+    @property
+    def draws_at_once(self) -> int:
+        """How many draws are solved at a time, unless told otherwise: few enough to bound the memory."""
+        # Some 2^18 numbers of state: hidden layers are tens of times that, still below a gigabyte.
+        return min(8192, max(64, 2**18 // max(1, math.prod(self.shape))))
 
     def sample(
         self, *, key: Key[Array, ""], n: int, chunk: int | None = None
@@ -102,8 +123,8 @@ class Flow(eqx.Module):
             raise ValueError(f"`n` must be at least 1, got {n}.")
         self._check_draws(n)
         draw = map_chunks(
-            lambda flow, keys: flow._push(carry, keys),
-            self._chunk(chunk),
+            lambda flow, keys: flow.push(carry, keys=keys),
+            self._checked_chunk(chunk),
             self,
             key_of_each(key, n),
         )
@@ -141,16 +162,16 @@ class Flow(eqx.Module):
                 )
             key = jr.key(0)
         self._check_draws(x.shape[0])
-        log_q, solve = map_chunks(
-            lambda flow, x, keys: flow._log_prob(x, keys),
-            self._chunk(chunk),
+        pulled = map_chunks(
+            lambda flow, x, keys: flow.pull(x, keys=keys),
+            self._checked_chunk(chunk),
             self,
             x,
             jr.split(key, x.shape[0]),
         )
-        if solve is None or not throw:
-            return log_q
-        return _raise_if_failed(log_q, merge_chunks(solve))
+        if pulled.solve is None or not throw:
+            return pulled.log_q
+        return _raise_if_failed(pulled.log_q, merge_chunks(pulled.solve))
 
     def exact(self) -> "Flow":
         """Return the same flow with its density computed without noise, for evaluation."""
@@ -160,8 +181,23 @@ class Flow(eqx.Module):
         """Return the same flow, solved as accurately as with `factor` times the steps."""
         return Flow(self.base, [transform.refined(factor) for transform in self.transforms])
 
-    def _push(self, carry: Carry, keys: Key[Array, " batch"]) -> Draw:
-        x, log_choice = over_draws(lambda b, k: b.draw(jr.fold_in(k, 0)), self.base, keys)
+    def tallied(self, tally: Tally | None) -> "Flow":
+        """Return the same flow, which counts the field evaluations of its backward pass in a tally."""
+        if tally is None:
+            return self
+        return Flow(self.base, [transform.tallied(tally) for transform in self.transforms])
+
+    def push(self, carry: Carry, *, keys: Key[Array, " batch"]) -> Draw:
+        """Make one draw for each key: of the base, then forwards through the transforms.
+
+        What `draw` does with each chunk of its draws: not compiled, in one solve, nothing raised. It is for
+        those who write estimators.
+
+        Args:
+            carry: What goes with the points, as for `draw`.
+            keys: One for each draw; `pull` with the same keys sees the same noise.
+        """
+        x, log_choice = over_draws(lambda b, k: b.draw(key=jr.fold_in(k, 0)), self.base, keys)
         draw = Draw(x, log_choice=log_choice)
         if carry == "log_q":
             draw = Draw(x, over_draws(lambda b, x: b.log_prob(x), self.base, x), None, log_choice)
@@ -173,27 +209,33 @@ class Flow(eqx.Module):
             )
             draw = Draw(x, log_q, score, log_choice)
         for i, transform in enumerate(self.transforms):
-            draw = transform.push(draw, _noise_keys(keys, i))
+            draw = transform.push(draw, keys=_noise_keys(keys, i))
         return draw
 
-    def _log_prob(
-        self, x: Float[Array, "batch *event"], keys: Key[Array, " batch"]
-    ) -> tuple[Float[Array, " batch"], SolveInfo | None]:
+    def pull(self, x: Float[Array, "batch *event"], *, keys: Key[Array, " batch"]) -> Pulled:
+        """Carry points backwards through the transforms, to the base.
+
+        What `log_prob` does with each chunk of its points: not compiled, in one solve, nothing raised.
+
+        Args:
+            x: Points, batch axis first.
+            keys: One for each point, for divergence noise.
+        """
         log_det = jnp.zeros(x.shape[0], x.dtype)
         solve = None
         for i, transform in reversed(list(enumerate(self.transforms))):
-            x, more, info = transform.pull(x, _noise_keys(keys, i))
+            x, more, info = transform.pull(x, keys=_noise_keys(keys, i))
             log_det = log_det + more
             solve = add_solves(solve, info)
-        return over_draws(lambda b, x: b.log_prob(x), self.base, x) - log_det, solve
+        log_q = over_draws(lambda b, z: b.log_prob(z), self.base, x) - log_det
+        return Pulled(x, log_q, solve)
 
-    def _chunk(self, chunk: int | None) -> int:
-        if chunk is not None:
-            if chunk < 1:
-                raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
-            return chunk
-        # Some 2^18 numbers of state: hidden layers are tens of times that, still below a gigabyte.
-        return min(8192, max(64, 2**18 // max(1, math.prod(self.shape))))
+    def _checked_chunk(self, chunk: int | None) -> int:
+        if chunk is None:
+            return self.draws_at_once
+        if chunk < 1:
+            raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
+        return chunk
 
     def _check_draws(self, n: int) -> None:
         own = number_of_draws(self)
@@ -206,8 +248,16 @@ class Flow(eqx.Module):
 
 def _noise_keys(keys: Key[Array, " batch"], transform: int) -> Key[Array, " batch"]:
     """Return the keys of one transform's noise: the same in both directions."""
-    return jax.vmap(lambda key: jr.fold_in(key, transform + 1))(keys)
+    return over_draws(lambda number, key: jr.fold_in(key, number), transform + 1, keys)
 
 
 def _raise_if_failed(tree, solve: SolveInfo | None):
-    return tree if solve is None else eqx.error_if(tree, ~solve.succeeded, _FAILED)
+    if solve is None:
+        return tree
+    messages = [_sentence(outcome) for outcome in Outcome]
+    return eqx.branched_error_if(tree, ~solve.succeeded, solve.outcome, messages)
+
+
+def _sentence(outcome: Outcome) -> str:
+    text = in_python(outcome.message)
+    return f"{text[0].upper()}{text[1:]}."

@@ -11,7 +11,8 @@ from ._errors import named
 class Outcome(enum.IntEnum):
     """How a solve or a training step ended; as a number in compiled code.
 
-    Anything but `FINE` is a failure. Of several solves the largest number is kept.
+    Anything but `FINE` is a failure. Of solves one after the other the first failure is
+    kept, of those side by side (chunks, devices) the largest number.
 
     Attributes:
         message: What happened and what to do about it.

@@ -18,7 +18,9 @@ class AbstractBase(eqx.Module):
         """Shape of one point."""
 
     @abstractmethod
-    def draw(self, key: Key[Array, ""]) -> tuple[Float[Array, "*event"], Float[Array, ""] | None]:
+    def draw(
+        self, *, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "*event"], Float[Array, ""] | None]:
         """Return one point and the log-probability of the discrete choice behind it.
 
         The point is a differentiable function of the parameters at fixed noise. Where a choice was

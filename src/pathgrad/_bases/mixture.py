@@ -47,10 +47,10 @@ class NormalMixture(AbstractBase):
     def shape(self):
         return self.means.shape[1:]
 
-    def draw(self, key):
+    def draw(self, *, key):
         pick_key, point_key = jr.split(key)
         pick = jr.categorical(pick_key, jax.lax.stop_gradient(self.logits))
-        x, _ = DiagonalNormal(self.means[pick], self.log_scales[pick]).draw(point_key)
+        x, _ = DiagonalNormal(self.means[pick], self.log_scales[pick]).draw(key=point_key)
         return x, jax.nn.log_softmax(self.logits)[pick]
 
     def log_prob(self, x):

@@ -37,7 +37,7 @@ class StandardNormal(AbstractBase):
     def shape(self):
         return self.event_shape
 
-    def draw(self, key):
+    def draw(self, *, key):
         return jr.normal(key, self.event_shape), None
 
     def log_prob(self, x):
@@ -72,7 +72,7 @@ class DiagonalNormal(AbstractBase):
     def shape(self):
         return self.mean.shape
 
-    def draw(self, key):
+    def draw(self, *, key):
         noise = jr.normal(key, self.mean.shape, self.mean.dtype)
         return self.mean + jnp.exp(self.log_scale) * noise, None
 
@@ -124,7 +124,7 @@ class FullNormal(AbstractBase):
         """The Cholesky factor of the covariance."""
         return jnp.tril(self.lower, -1) + jnp.diag(jnp.exp(self.log_diagonal))
 
-    def draw(self, key):
+    def draw(self, *, key):
         noise = jr.normal(key, self.log_diagonal.shape, self.mean.dtype)
         return self.mean + (self.factor @ noise).reshape(self.mean.shape), None
 

@@ -62,7 +62,7 @@ def training_gradient(
 
 def counted(flow: pg.Flow, tally: pg.Tally) -> pg.Flow:
     """Return the flow with a place for its backward evaluations."""
-    return pg.Flow(flow.base, [cnf.replace(tally=tally) for cnf in cnfs(flow)])
+    return flow.tallied(tally)
 
 
 def cnfs(flow: pg.Flow) -> list[pg.CNF]:
@@ -80,7 +80,7 @@ def training_gradients(
 def cnf_problem(options: CnfOptions) -> tuple[pg.Flow, Any]:
     """Return the flow and its target, a standard normal."""
     with told_to_users():
-        flow = problem.make_flow(options.flow, (options.dim,), jr.key(options.measure.seed))
+        flow = problem.make_flow(options.flow, (options.dim,), key=jr.key(options.measure.seed))
     return flow, pg.LogDensity(lambda x: -0.5 * jnp.sum(x**2), (options.dim,))
 
 
@@ -88,7 +88,7 @@ def lattice_problem(options: LatticeOptions) -> tuple[pg.Flow, Phi4]:
     """Return the flow and its target; the cost does not depend on the coupling."""
     with told_to_users():
         target = Phi4(options.size, COUPLINGS.get(options.size, 5.0))
-        flow = make_lattice_flow(options.flow, target, jr.key(options.measure.seed))
+        flow = make_lattice_flow(options.flow, target, key=jr.key(options.measure.seed))
     (cnf,) = cnfs(flow)
     divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": pg.Hutchinson}
     changed = cnf.replace(divergence=divergences[options.divergence]())

@@ -42,8 +42,8 @@ def evaluate_autoencoder(
     shown = test[_chosen(len(test), 10, seed + 1)]
     arrays = {
         "originals": shown,
-        "reconstructions": np.asarray(evaluation.reconstructions(model, shown, keys[2])),
-        "samples": np.asarray(evaluation.prior_draws(model, keys[3], _SHOWN)[1]),
+        "reconstructions": np.asarray(evaluation.reconstructions(model, shown, key=keys[2])),
+        "samples": np.asarray(evaluation.prior_draws(model, key=keys[3], n=_SHOWN)[1]),
         "levels": np.asarray(trained.problem.dataset.levels),
         "negative_elbo": bound.each,
     }
@@ -240,7 +240,8 @@ def sample_autoencoder(trained: "Trained", n: int, seed: int) -> "dict[str, np.n
     key = evaluation_key(trained.options.training.seed, seed)
     size = min(n, 250)
     parts = [
-        prior_draws(trained.model, jr.fold_in(key, i), size) for i in range(math.ceil(n / size))
+        prior_draws(trained.model, key=jr.fold_in(key, i), n=size)
+        for i in range(math.ceil(n / size))
     ]
     z, mean, x = (np.concatenate([np.asarray(p[k]) for p in parts])[:n] for k in range(3))
     return {"x": x, "mean_pixel": mean, "z": z}

@@ -62,7 +62,7 @@ def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) ->
 
             def log_q(v):
                 own = eqx.combine(unravel(v), static)
-                return own._log_prob(x[None], k[None])[0][0]
+                return own.pull(x[None], keys=k[None]).log_q[0]
 
             return jax.grad(log_q)(vector)
 

@@ -15,5 +15,6 @@ class TwoCopyGradient(AbstractEstimator):
     def draw(self, flow, *, key, n):
         draw = flow.draw("x", key=key, n=n, chunk=n)
         # The keys of the draws, so that both directions see the same divergence noise.
-        log_q, solve = freeze(flow)._log_prob(draw.x, key_of_each(key, n))
-        return Draw(draw.x, log_q, None, draw.log_choice, add_solves(draw.solve, solve))
+        pulled = freeze(flow).pull(draw.x, keys=key_of_each(key, n))
+        solve = add_solves(draw.solve, pulled.solve)
+        return Draw(draw.x, pulled.log_q, None, draw.log_choice, solve)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from .._draw import SolveInfo
+from .._outcome import Outcome, failure_if, first_failure
 from .abstract import AbstractIntegrator, Trajectory, time_dtype
 from .runge_kutta import Tableau
 
@@ -57,8 +58,7 @@ class Adaptive(AbstractIntegrator):
         solution = self._solve(
             motion, state, args, t0, t1, norm, diffrax.SaveAt(t1=True), self.max_steps
         )
-        state, info = self._outcome(solution, jax.tree.map(lambda y: y[0], solution.ys))
-        return state, info
+        return self._ended(solution, jax.tree.map(lambda y: y[0], solution.ys))
 
     def integrate_recorded(self, motion, state, args, t0, t1, norm, keep, bound):
         end = diffrax.SubSaveAt(t1=True)
@@ -69,7 +69,7 @@ class Adaptive(AbstractIntegrator):
         assert solution.ts is not None
         assert solution.ys is not None
         ended, states = solution.ys
-        state, info = self._outcome(solution, jax.tree.map(lambda y: y[0], ended))
+        state, info = self._ended(solution, jax.tree.map(lambda y: y[0], ended))
         times = solution.ts[1]
         trajectory = Trajectory(
             times=times[:-1],
@@ -111,15 +111,21 @@ class Adaptive(AbstractIntegrator):
             throw=False,
         )
 
-    def _outcome(self, solution, state):
+    def _ended(self, solution, state):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)])
-        succeeded = (solution.result == diffrax.RESULTS.successful) & jnp.all(finite)
+        result = solution.result
+        fine = (result == diffrax.RESULTS.successful) & jnp.all(finite)
+        outcome = first_failure(
+            failure_if(result == diffrax.RESULTS.max_steps_reached, Outcome.TOO_MANY_STEPS),
+            failure_if(result == diffrax.RESULTS.dt_min_reached, Outcome.STEP_TOO_SHORT),
+            failure_if(~fine, Outcome.STATE_NOT_FINITE),
+        )
         # Both methods reuse the last slope of a step as the first of the next: six new ones a step,
         # and one to begin with.
         evaluations = (6 * solution.stats["num_steps"] + 1).astype(jnp.int32)
         # A solve that stopped half way must not pass for a draw.
-        state = jax.tree.map(lambda y: jnp.where(succeeded, y, jnp.nan), state)
-        return state, SolveInfo(evaluations, succeeded)
+        state = jax.tree.map(lambda y: jnp.where(fine, y, jnp.nan), state)
+        return state, SolveInfo(evaluations, outcome)
 
     def refined(self, factor):
         shrink = float(factor) ** 5  # both methods are of order five

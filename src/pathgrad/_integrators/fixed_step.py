@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._draw import SolveInfo
+from .._outcome import Outcome, failure_if
 from .abstract import AbstractIntegrator, Trajectory, time_dtype
 from .runge_kutta import RK4, Tableau, runge_kutta_step
 
@@ -48,7 +49,8 @@ class FixedStep(AbstractIntegrator):
 
         state, states = lax.scan(step, state, times)
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)])
-        info = SolveInfo(jnp.asarray(4 * self.steps, jnp.int32), jnp.all(finite))
+        outcome = failure_if(~jnp.all(finite), Outcome.STATE_NOT_FINITE)
+        info = SolveInfo(jnp.asarray(4 * self.steps, jnp.int32), outcome)
         # A draw that ran off must not pass for one of density zero.
         state = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), state)
         lengths = jnp.full_like(times, length)

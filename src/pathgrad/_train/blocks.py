@@ -35,7 +35,7 @@ class AbstractCompiledMethod(AbstractMethod):
 
     n: eqx.AbstractVar[int]
     block: eqx.AbstractVar[int]
-    devices: eqx.AbstractVar[tuple[jax.Device, ...] | None]
+    devices: eqx.AbstractVar[tuple[Any, ...] | None]
 
     @abstractmethod
     def step(

@@ -1,6 +1,7 @@
 """Steps along a gradient, by any optimiser of Optax."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -35,8 +36,8 @@ class Average(eqx.Module):
     def add(self, parameters: PyTree, decay: float, good: Bool[Array, ""]) -> "Average":
         """Take in the parameters after a step, if it was taken."""
         # A short memory at first, so that the start is forgotten at any length of training.
-        decay = jnp.minimum(decay, (1 + self.steps) / (10 + self.steps))
-        share = jnp.where(good, 1 - decay, 0.0)
+        kept = jnp.minimum(decay, (1 + self.steps) / (10 + self.steps))
+        share = jnp.where(good, 1 - kept, 0.0)
         mixed = jax.tree.map(
             lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters
         )
@@ -74,7 +75,7 @@ class FirstOrder(AbstractCompiledMethod):
     n: int = eqx.field(static=True)
     block: int = eqx.field(static=True)
     average: float | None = eqx.field(static=True)
-    devices: tuple[jax.Device, ...] | None = eqx.field(static=True)
+    devices: tuple[Any, ...] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class FirstOrder(AbstractCompiledMethod):
         *,
         block: int = 50,
         average: float | None = None,
-        devices: Sequence[jax.Device] | None = None,
+        devices: Sequence[Any] | None = None,
     ) -> None:
         """Choose the optimiser, and how it is fed."""
         self.optimizer, self.n, self.block, self.average = optimizer, n, block, average

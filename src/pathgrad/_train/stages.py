@@ -68,14 +68,7 @@ class StagesRunner(AbstractRunner):
     def __init__(self, stages: Stages, objective: AbstractObjective, key: Key[Array, ""]) -> None:
         self.stages = stages
         self.runners = [method.runner(objective, key=key) for method in stages.methods]
-
-    @property
-    def compile_seconds(self):
-        return sum(runner.compile_seconds for runner in self.runners)
-
-    @property
-    def mesh(self):
-        return self.runners[0].mesh
+        self.mesh = self.runners[0].mesh
 
     def length(self, step):
         i, begins = self.stages.at(step)
@@ -88,6 +81,8 @@ class StagesRunner(AbstractRunner):
         if i and int(state.step) == begins:
             state = self._enter(state, i)
         inner = self.runners[i].prepare(with_memory(state, state.memory[i]), length)
+        self.mesh = self.runners[i].mesh
+        self.compile_seconds = sum(runner.compile_seconds for runner in self.runners)
         return self._whole(inner, state.memory, i)
 
     def run(self, state, length):

@@ -11,7 +11,7 @@ from .._divergence import AbstractDivergence, exact_divergence
 from .._draw import Draw, Tally, add_solves
 from .._integrators import AbstractIntegrator, Adaptive, FixedStep
 from .._transport import Dynamics, Route, State, transport
-from .._tree import PerDraw, once_or_per_draw, one_draw
+from .._tree import PerDraw, once_or_per_draw, one_draw, over_draws
 from .abstract import AbstractTransform
 
 
@@ -86,7 +86,7 @@ class CNF(AbstractTransform):
                 f"{getattr(velocity, 'shape', type(velocity).__name__)}."
             )
 
-    def push(self, draw, keys):
+    def push(self, draw, *, keys):
         state = State(draw.x, draw.log_q, draw.score)
         dynamics = self._dynamics(draw.x, keys, draw.log_q is not None)
         state, solve = transport(state, dynamics, self._route(), self.tally)
@@ -94,7 +94,7 @@ class CNF(AbstractTransform):
             state.x, state.log_q, state.score, draw.log_choice, add_solves(draw.solve, solve)
         )
 
-    def pull(self, x, keys):
+    def pull(self, x, *, keys):
         start = State(x, jnp.zeros(x.shape[0], x.dtype))
         dynamics = self._dynamics(x, keys, True)
         state, solve = transport(start, dynamics, self._route(backwards=True), self.tally)
@@ -106,7 +106,8 @@ class CNF(AbstractTransform):
         if not with_density:
             return Dynamics(self.field)
         prepared = once_or_per_draw(self.divergence.prepare, self.field)
-        noise = jax.vmap(lambda key: self.divergence.noise(key, x.shape[1:], x.dtype))(keys)
+        shape, dtype = x.shape[1:], x.dtype
+        noise = over_draws(lambda d, key: d.noise(shape, dtype, key=key), self.divergence, keys)
         return Dynamics(self.field, self.divergence, prepared, PerDraw(noise))
 
     def _route(self, *, backwards: bool = False) -> Route:
@@ -117,11 +118,18 @@ class CNF(AbstractTransform):
     def is_noisy(self):
         return self.divergence.is_noisy
 
+    @property
+    def is_solved(self):
+        return True
+
     def exact(self):
         return self.replace(divergence=self.divergence.exact(self.field))
 
     def refined(self, factor):
         return self.replace(integrator=self.integrator.refined(factor))
+
+    def tallied(self, tally):
+        return self.replace(tally=tally)
 
     def replace(self, **changes: Any) -> "CNF":
         """Return the same flow with other attributes."""

@@ -30,7 +30,7 @@ class Measurement(Protocol):
         """Take in some draws."""
         ...
 
-    def finish(self, evaluation: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def finish(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return results for evaluation.json, and arrays for evaluation.npz."""
         ...
 
@@ -64,11 +64,11 @@ class Problem:
 
     Attributes:
         training: Of the flow, by its reverse KL divergence.
-        sample_target: An exact draw of the target for a key, where there are any.
+        sample_target: One exact draw of the target, `sample_target(key=...)`, where there are any.
         evaluation_refine: Times the solver steps of training that evaluation should take by default.
         measure: What evaluation should find out beyond weights. Called with the number of draws, it returns
             an object that is fed each chunk of `pg.weighted_chunks` by `add(chunk)`, and whose
-            `finish(evaluation)` returns further results for evaluation.json, and arrays for
+            `finish(found)` returns further results for evaluation.json, and arrays for
             evaluation.npz and the picture.
     """
 

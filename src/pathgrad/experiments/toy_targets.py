@@ -43,7 +43,7 @@ class AbstractToyTarget(eqx.Module):
         r"""Log normaliser, $\log \int \exp(\texttt{log\_prob}(x))\,dx$."""
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Draw one point exactly.
 
         Args:
@@ -92,7 +92,7 @@ class Banana(AbstractToyTarget):
     def log_z(self) -> float:
         return math.log(2 * math.pi * self.width * self.thickness)
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         along, across = jr.normal(key, (2,))
         first = self.centre + self.width * along
         return jnp.stack([first, self._spine(first) + self.thickness * across])
@@ -141,7 +141,7 @@ class Ring(AbstractToyTarget):
         radial = np.exp(-0.5 * ((rho - self.radius**2) / self.spread) ** 2)
         return math.log(math.pi * 0.5 * end * (weight @ (radial * np.i0(self.pull * np.sqrt(rho)))))
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         # Exact rejection. The angle is proposed uniform and rho normal; from
         # e.x <= |x| = sqrt(rho) <= (R^2 + rho) / 2R, the bound that tilts the normal is again a
         # normal, with its mean moved by kappa w^2 / 2R. About four in ten are accepted.
@@ -211,7 +211,7 @@ class Mixture(AbstractToyTarget):
     def log_z(self) -> float:
         return math.log(2 * math.pi * sum(part.mass for part in self.components))
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         choice_key, normal_key = jr.split(key)
         log_mass = jnp.log(jnp.array([part.mass for part in self.components]))
         chosen = jr.categorical(choice_key, log_mass)
@@ -254,7 +254,7 @@ class Funnel(AbstractToyTarget):
     def log_z(self) -> float:
         return 0.5 * self.dim * math.log(2 * math.pi) + math.log(self.width)
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         z = jr.normal(key, (self.dim,))
         v = self.width * z[:1]
         return jnp.concatenate([v, self.lean * v + jnp.exp(v / 2) * z[1:]])
@@ -297,7 +297,7 @@ class Correlated(AbstractToyTarget):
         log_step = 0.5 * math.log1p(-(self.correlation**2))
         return 0.5 * self.dim * math.log(2 * math.pi) + (self.dim - 1) * log_step
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
         index = np.arange(self.dim)
         covariance = self.correlation ** np.abs(index[:, None] - index)
         z = np.linalg.cholesky(covariance) @ jr.normal(key, (self.dim,))

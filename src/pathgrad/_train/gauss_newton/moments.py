@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from ..._flow import Flow
 from ..._target import Target, log_prob_of
-from ..._tree import number_of_draws
+from ..._tree import number_of_draws, over_draws
 
 (_dsyrk,) = scipy.linalg.get_blas_funcs(("syrk",), dtype=np.float64)
 _BULKS = 8.0  # standard deviations of the bulk that are left as they are
@@ -51,9 +51,9 @@ class Model(eqx.Module):
 
     def log_weights(self, vector, keys: Key[Array, " batch"]) -> Float[Array, " batch"]:
         """Return `log p - log q` of one draw for each key."""
-        draw = self.flow(vector)._push("log_q", keys)
+        draw = self.flow(vector).push("log_q", keys=keys)
         assert draw.log_q is not None
-        return jax.vmap(lambda x: log_prob_of(self.target, x))(draw.x) - draw.log_q
+        return over_draws(log_prob_of, self.target, draw.x) - draw.log_q
 
     def log_densities_and_scores(self, vector, keys: Key[Array, " batch"]):
         """Return for each draw `log p`, `log q`, the parameters' score, and whether its solves ended well.
@@ -61,15 +61,16 @@ class Model(eqx.Module):
         Draws are made first, which needs no density, then held fixed and sent back. So the score, the
         gradient of `log q` at a fixed point, is an ordinary gradient, one for each draw.
         """
-        draw = self.flow(vector)._push("x", keys)
+        draw = self.flow(vector).push("x", keys=keys)
 
         def log_prob(vector, x, key):
-            log_q, solve = self.flow(vector)._log_prob(x[None], key[None])
+            _, log_q, solve = self.flow(vector).pull(x[None], keys=key[None])
             return log_q[0], solve is None or solve.succeeded
 
+        # Outside the solve on purpose: here every draw is to have a gradient of its own.
         each = jax.vmap(jax.value_and_grad(log_prob, has_aux=True), in_axes=(None, 0, 0))
         (log_q, solved), scores = each(vector, draw.x, keys)
-        log_p = jax.vmap(lambda x: log_prob_of(self.target, x))(draw.x)
+        log_p = over_draws(log_prob_of, self.target, draw.x)
         return log_p, log_q, scores, solved & (draw.solve is None or draw.solve.succeeded)
 
 

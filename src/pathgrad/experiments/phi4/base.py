@@ -40,7 +40,7 @@ class FreeField(pg.AbstractBase):
         """Inverse variance of each mode."""
         return 2 * (momenta_squared(self.size) + self.mass_squared)
 
-    def draw(self, key):
+    def draw(self, *, key):
         noise = jr.normal(key, self.shape)
         return transform(noise * (self._precision() ** -0.5).astype(noise.dtype)), None
 

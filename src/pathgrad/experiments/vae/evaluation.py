@@ -190,7 +190,7 @@ def _log_weights(
 
 
 @eqx.filter_jit
-def reconstructions(model: Autoencoder, images: Array, key: Any) -> Float[Array, "n h w"]:
+def reconstructions(model: Autoencoder, images: Array, *, key: Any) -> Float[Array, "n h w"]:
     """Return the mean pixels that the decoder makes of one draw of each image's posterior."""
     z = model.posterior(images).draw("x", key=key, n=images.shape[0], chunk=images.shape[0]).x
     return mean_pixel(model.decoder(z))
@@ -198,11 +198,11 @@ def reconstructions(model: Autoencoder, images: Array, key: Any) -> Float[Array,
 
 @eqx.filter_jit
 def prior_draws(
-    model: Autoencoder, key: Any, n: int
+    model: Autoencoder, *, key: Any, n: int
 ) -> tuple[Float[Array, "n latent"], Float[Array, "n h w"], Array]:
     """Draw from the prior: latent vectors, the mean pixels that they stand for, and images."""
     latent_key, pixel_key = jr.split(key)
-    z = jax.vmap(lambda k: model.prior.draw(k)[0])(jr.split(latent_key, n))
+    z = jax.vmap(lambda k: model.prior.draw(key=k)[0])(jr.split(latent_key, n))
     logits = model.decoder(z)
     if logits.ndim == 3:
         drawn = jr.bernoulli(pixel_key, jax.nn.sigmoid(logits))

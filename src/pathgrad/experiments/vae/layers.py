@@ -12,7 +12,7 @@ from .convolution import convolve, convolve_transposed
 
 
 def uniform(
-    key: Key[Array, ""], shape: tuple[int, ...], fan_in: int
+    shape: tuple[int, ...], fan_in: int, *, key: Key[Array, ""]
 ) -> tuple[Float[Array, "..."], Float[Array, " out"]]:
     """Return weights, and biases for their last axis, uniform within one over the root of the fan-in."""
     bound = 1 / math.sqrt(fan_in)
@@ -28,9 +28,9 @@ class Affine(eqx.Module):
     bias: Float[Array, " out"]
 
     @classmethod
-    def random(cls, key: Key[Array, ""], size_in: int, size_out: int) -> "Affine":
+    def random(cls, size_in: int, size_out: int, *, key: Key[Array, ""]) -> "Affine":
         """Begin with PyTorch's weights for a linear layer."""
-        return cls(*uniform(key, (size_in, size_out), size_in))
+        return cls(*uniform((size_in, size_out), size_in, key=key))
 
     def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
         """Map a batch."""
@@ -60,11 +60,11 @@ class GatedConvolution(eqx.Module):
 
     def __init__(
         self,
-        key: Key[Array, ""],
         size_in: int,
         size_out: int,
         kernel: int | tuple[int, int],
         *,
+        key: Key[Array, ""],
         stride: int = 1,
         padding: int = 0,
         transposed: bool = False,
@@ -76,7 +76,7 @@ class GatedConvolution(eqx.Module):
         """
         kh, kw = (kernel, kernel) if isinstance(kernel, int) else kernel
         fan_in = kh * kw * (size_out if transposed else size_in)
-        self.weight, self.bias = uniform(key, (kh, kw, size_in, 2 * size_out), fan_in)
+        self.weight, self.bias = uniform((kh, kw, size_in, 2 * size_out), fan_in, key=key)
         self.stride, self.padding = stride, padding
         self.transposed, self.output_padding = transposed, output_padding
 

@@ -53,16 +53,16 @@ class Encoder(eqx.Module):
         keys = iter(jr.split(key, 8 + len(update_sizes)))
         c, last = channels, (shape[0] // 4, shape[1] // 4)
         self.trunk = (
-            GatedConvolution(next(keys), 1, c, 5, padding=2),
-            GatedConvolution(next(keys), c, c, 5, padding=2, stride=2),
-            GatedConvolution(next(keys), c, 2 * c, 5, padding=2),
-            GatedConvolution(next(keys), 2 * c, 2 * c, 5, padding=2, stride=2),
-            GatedConvolution(next(keys), 2 * c, 2 * c, 5, padding=2),
-            GatedConvolution(next(keys), 2 * c, 8 * c, last),
+            GatedConvolution(1, c, 5, padding=2, key=next(keys)),
+            GatedConvolution(c, c, 5, padding=2, stride=2, key=next(keys)),
+            GatedConvolution(c, 2 * c, 5, padding=2, key=next(keys)),
+            GatedConvolution(2 * c, 2 * c, 5, padding=2, stride=2, key=next(keys)),
+            GatedConvolution(2 * c, 2 * c, 5, padding=2, key=next(keys)),
+            GatedConvolution(2 * c, 8 * c, last, key=next(keys)),
         )
-        self.mean = Affine.random(next(keys), 8 * c, latent)
-        self.variance = Affine.random(next(keys), 8 * c, latent)
-        self.updates = tuple(Affine.random(next(keys), 8 * c, size) for size in update_sizes)
+        self.mean = Affine.random(8 * c, latent, key=next(keys))
+        self.variance = Affine.random(8 * c, latent, key=next(keys))
+        self.updates = tuple(Affine.random(8 * c, size, key=next(keys)) for size in update_sizes)
         self.levels = levels
 
     def __call__(
@@ -112,10 +112,10 @@ class Decoder(eqx.Module):
 
         def up(size_in, size_out, stride=1):
             return GatedConvolution(
-                next(keys),
                 size_in,
                 size_out,
                 5,
+                key=next(keys),
                 padding=2,
                 stride=stride,
                 transposed=True,
@@ -123,18 +123,18 @@ class Decoder(eqx.Module):
             )
 
         self.trunk = (
-            GatedConvolution(next(keys), latent, 2 * c, first, transposed=True),
+            GatedConvolution(latent, 2 * c, first, transposed=True, key=next(keys)),
             up(2 * c, 2 * c),
             up(2 * c, c, 2),
             up(c, c),
             up(c, c, 2),
             up(c, c),
         )
-        self.head = uniform(next(keys), (5, 5, c, levels), 25 * c) if levels > 2 else None
+        self.head = uniform((5, 5, c, levels), 25 * c, key=next(keys)) if levels > 2 else None
         self.last = (
-            Affine.random(next(keys), levels, levels)
+            Affine.random(levels, levels, key=next(keys))
             if levels > 2
-            else Affine.random(next(keys), c, 1)
+            else Affine.random(c, 1, key=next(keys))
         )
 
     def __call__(
