@@ -78,7 +78,7 @@ class AbstractObjective(eqx.Module):
         """
         return None
 
-    def summary(self, each: np.ndarray) -> Mapping[str, float]:
+    def summary(self, each: np.ndarray) -> Mapping[str, float | int]:
         """Return numbers worth logging that need the losses of all draws of a block of steps."""
         del each
         return {}

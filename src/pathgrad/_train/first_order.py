@@ -36,7 +36,8 @@ class Average(eqx.Module):
     def add(self, parameters: PyTree, decay: float, good: Bool[Array, ""]) -> "Average":
         """Take in the parameters after a step, if it was taken."""
         # A short memory at first, so that the start is forgotten at any length of training.
-        kept = jnp.minimum(decay, (1 + self.steps) / (10 + self.steps))
+        seen = self.steps.astype(jnp.result_type(float))
+        kept = jnp.minimum(decay, (1 + seen) / (10 + seen))
         share = jnp.where(good, 1 - kept, 0.0)
         mixed = jax.tree.map(
             lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters

@@ -22,7 +22,7 @@ class Block(NamedTuple):
 
     state: TrainState
     steps: StepInfo
-    numbers: dict[str, float]
+    numbers: dict[str, float | int]
 
 
 class AbstractRunner(ABC):

@@ -50,7 +50,7 @@ class Row:
     validation: float | None = None
     best_validation: float | None = None
     waiting: int | None = None
-    more: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    more: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> "Row":
@@ -65,7 +65,7 @@ class Row:
         whole = {name: int(own[name]) for name in ("step", "skipped", "waiting") if name in own}
         return cls(**own | whole, more=known)
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float | int]:
         """Return what is known, all at one level: the way it stands in a file."""
         own = {name: getattr(self, name) for name in _FIELDS}
         return {name: value for name, value in own.items() if value is not None} | dict(self.more)

@@ -143,7 +143,7 @@ class Trainer:
             ends.append(self.validation.every - done % self.validation.every)
         return min(ends)
 
-    def _validated(self, state: TrainState) -> tuple[TrainState, dict[str, float]]:
+    def _validated(self, state: TrainState) -> tuple[TrainState, dict[str, float | int]]:
         """Validate the model, and keep it if it is the best so far."""
         assert self.validation is not None
         assert state.best is not None
@@ -167,7 +167,7 @@ class Trainer:
             "waiting": int(best.waiting),
         }
 
-    def _numbers(self, block: Block) -> dict[str, float]:
+    def _numbers(self, block: Block) -> dict[str, float | int]:
         """Summarise a block: over its good steps; the others are counted."""
         state, infos = block.state, block.steps
         numbers = {
@@ -188,9 +188,9 @@ class Trainer:
             numbers[name] = float(np.asarray(getattr(infos, name))[good].mean())
         for name, values in infos.numbers.items():
             numbers[name] = float(np.asarray(values)[good].mean())
-        return numbers | dict(self.objective.summary(each)) | self._alarm(numbers)
+        return numbers | dict(self.objective.summary(each)) | self._alarm(numbers, each.dtype)
 
-    def _alarm(self, numbers: dict[str, float]) -> dict[str, float]:
+    def _alarm(self, numbers: dict[str, float | int], dtype: np.dtype) -> dict[str, float | int]:
         """Say how far the loss is below its bound, where that is more than chance.
 
         No density can do that: the solver's error in log q has grown, and with the total gradient it goes on
@@ -200,7 +200,9 @@ class Trainer:
             return {}
         bound, error = self.objective.lower_bound
         below = bound - numbers["loss"]
-        doubt = _DOUBT * math.hypot(numbers["loss_err"], error)
+        # Where q = p there is no scatter left, only rounding.
+        rounding = 8 * float(np.finfo(dtype).eps) * abs(bound)
+        doubt = max(_DOUBT * math.hypot(numbers["loss_err"], error), rounding)
         return {"below_bound": below} if below > doubt else {}
 
 

@@ -86,7 +86,7 @@ class GaussNewtonRunner(AbstractRunner):
         n = math.ceil(wanted / chunk) * chunk
         moments, found = self._gather(model, vector, jr.split(draw_key, n).reshape(-1, chunk))
         outcome = _outcome(moments, n)
-        told: dict[str, float] = {"draws": n}
+        told: dict[str, float | int] = {"draws": n}
         if outcome == Outcome.FINE:
             vector, memory, more = self._move(model, vector, memory, found, n, trial_key)
             told |= more
