@@ -254,8 +254,8 @@ def test_mixture_with_weights_of_each_draw():
     @jax.jit
     def together(logits):
         def loss(base):
-            estimate = pg.estimate_reverse_kl(pg.Flow(base), target, key=KEY, n=N)
-            return estimate.loss, estimate.log_weight
+            estimate = pg.ReverseKL(target)(pg.Flow(base), pg.Batch(jr.split(KEY, N)))
+            return estimate.loss, -estimate.each
 
         base = eqx.tree_at(lambda b: b.logits, shared, pg.PerDraw(logits))
         target = Decoder(pg.PerDraw(jnp.asarray(centers)), jnp.array([0.8, -0.5]))

@@ -88,8 +88,8 @@ def compiled(n, estimators):
     def run(make, parts, target, keys):
         def loss(parts, key, estimator):
             flow = make(*parts)
-            made = pg.estimate_reverse_kl(flow, target, key=key, n=n, estimator=estimator)
-            return made.loss, made.log_weight
+            made = pg.ReverseKL(target, estimator)(flow, pg.Batch(jr.split(key, n)))
+            return made.loss, -made.each
 
         def batch(key):
             x, log_q = pg.Flow(parts[0]).sample_and_log_prob(key=key, n=n)

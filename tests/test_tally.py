@@ -60,7 +60,7 @@ def differentiated(integrator, adjoint, estimator):
 
     def loss(matrix, tally, scale):
         flow = flow_of([(matrix, INTEGRATORS[integrator], ADJOINTS[adjoint])], [tally])
-        found = pg.estimate_reverse_kl(flow, TARGET, key=KEY, n=N, estimator=ESTIMATORS[estimator])
+        found = pg.ReverseKL(TARGET, ESTIMATORS[estimator])(flow, pg.Batch(jr.split(KEY, N)))
         return scale * found.loss, found.solve.evaluations
 
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))

@@ -1,5 +1,6 @@
 """Run by `test_devices.py` in a process of its own that has two devices: the same work on one and on both."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -10,14 +11,15 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from pathgrad.experiments.vae.training import AutoencoderTrainer, initial_state
 
 import pathgrad as pg
+from pathgrad._train import blocks
 from pathgrad.experiments.vae import convolution
 from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.evaluation import likelihoods, negative_elbos
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
+from pathgrad.experiments.vae.problem import make_training
 
 from .helpers import bent_flow, skewed_target
 
@@ -32,19 +34,10 @@ def distance(a, b):
     return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
-def trained(flow, devices, estimator, **more):
-    return pg.fit(
-        flow,
-        skewed_target(),
-        key=jr.key(3),
-        steps=20,
-        n=16,
-        block=20,
-        optimizer=optax.adam(1e-2),
-        estimator=estimator,
-        devices=devices,
-        **more,
-    )
+def trained(flow, devices, estimator):
+    method = pg.FirstOrder(optax.adam(1e-2), 16, block=20, devices=devices)
+    objective = pg.ReverseKL(skewed_target(), estimator)
+    return pg.fit(flow, objective, method, key=jr.key(3), steps=20)
 
 
 def flows():
@@ -60,16 +53,16 @@ def flows():
 
 def sharing():
     """Evidence that the work is shared at all: where things are, and what the compiled block exchanges."""
-    settings = pg.Settings(optax.adam(1e-2), n=16, block=2)
-    trainer = pg.Trainer(jr.key(0), settings)
-    state, _ = next(trainer.blocks(pg.init(bent_flow(), skewed_target(), settings.optimizer), 2))
-    text = trainer._method._compiled[2].compiled.as_text()
+    method = pg.FirstOrder(optax.adam(1e-2), 16, block=2)
+    trainer = pg.Trainer(pg.ReverseKL(skewed_target()), method, key=jr.key(0))
+    state, _ = next(trainer.blocks(trainer.init(bent_flow()), 2))
+    text = trainer._runner._compiled[16].as_text()
     second = pg.fit(
         pg.Flow(pg.DiagonalNormal.standard((2,))),
         skewed_target(),
+        pg.FirstOrder(optax.adam(1e-2), 16, devices=BOTH[1:]),
         key=jr.key(0),
         steps=2,
-        devices=BOTH[1:],
     )
     return {
         "devices": [len(state.step.sharding.device_set), trainer.devices],
@@ -88,8 +81,14 @@ def training():
                 "moved": distance(flow, one.flow),
                 "parameters": distance(one.flow, both.flow),
                 "rows": [
-                    abs(one.history[-1][k] - both.history[-1][k])
-                    for k in ("loss", "ess", "gradient_norm", "gradient_snr", "evaluations")
+                    abs(one.history[-1].value(k) - both.history[-1].value(k))
+                    for k in (
+                        "loss",
+                        "ess",
+                        "gradient_norm",
+                        "gradient_snr",
+                        "evaluations_backward",
+                    )
                 ],
                 "devices_of_result": len(jax.tree.leaves(both.flow)[0].sharding.device_set),
             },
@@ -119,20 +118,21 @@ def autoencoder():
     """Two epochs of which the last batch is odd, with validation, then evaluation."""
     convolution._rewrites = lambda: False  # compiles faster
     sizes = {"channels": 1, "latent": 2, "cnfs": 1, "width": 4, "depth": 1, "rank": 1}
-    model = Autoencoder(jr.key(0), (8, 4), levels=2, activation="tanh", **sizes)
+    model = Autoencoder((8, 4), key=jr.key(0), levels=2, activation="tanh", **sizes)
     images = np.random.RandomState(0).randint(0, 2, (7, 8, 4)).astype(np.uint8)
     dataset = Dataset("made up", images, images[:5], images[:5], 2, False)
-    options = AutoencoderTrainOptions(batch=4)
+    options = AutoencoderTrainOptions(batch=4, optimizer="adam", learning_rate=1e-2)
     both = _autoencoder(model, dataset, options)
     kept, pg.devices.mesh_for = pg.devices.mesh_for, lambda *given: None
+    blocks.mesh_for = pg.devices.mesh_for
     one = _autoencoder(model, dataset, options)
-    pg.devices.mesh_for = kept
+    blocks.mesh_for = pg.devices.mesh_for = kept
     yield (
         "autoencoder",
         {
             "moved": distance(model, one["model"]),
             "parameters": distance(one["model"], both["model"]),
-            "rows": [abs(one["row"][k] - both["row"][k]) for k in one["row"] if k != "seconds"],
+            "rows": [abs(one["row"][k] - both["row"][k]) for k in one["row"]],
             "bound": distance(jnp.asarray(one["bound"]), jnp.asarray(both["bound"])),
             "likelihood": abs(one["likelihood"] - both["likelihood"]),
             "devices": [one["devices"], both["devices"]],
@@ -141,15 +141,14 @@ def autoencoder():
 
 
 def _autoencoder(model, dataset, options):
-    optimizer = optax.adam(1e-2)
-    trainer = AutoencoderTrainer(jr.key(2), dataset, options, optimizer, pg.PathGradient())
-    state, row = initial_state(model, optimizer), {}
+    trainer = make_training(options, model, dataset).trainer(key=jr.key(2))
+    state, row = trainer.init(model), None
     for state, row in trainer.blocks(state, 4):
         pass
     (found,) = likelihoods(model, dataset.test[:1], key=jr.key(7), samples=7)
     return {
-        "model": state.moving.model,
-        "row": row,
+        "model": state.model,
+        "row": dataclasses.replace(row, seconds=0.0).to_json(),
         "bound": negative_elbos(model, dataset.test, key=jr.key(6), batch=3).each,
         "likelihood": found.log_p,
         "devices": trainer.devices,

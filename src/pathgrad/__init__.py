@@ -12,6 +12,8 @@ else:
 
         if name.startswith("_"):
             raise AttributeError(f"module 'pathgrad' has no attribute {name!r}")
+        if name in ("devices", "metrics"):  # the library's own modules ask for these while it loads
+            return importlib.import_module(f"pathgrad.{name}")
         return getattr(importlib.import_module("pathgrad._api"), name)
 
     def __dir__():

@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
+from ..._draw import SolveInfo
 from ..._flow import Flow
+from ..._outcome import Outcome
 from ..._target import Target, log_prob_of
 from ..._tree import number_of_draws, over_draws
 
@@ -56,7 +59,7 @@ class Model(eqx.Module):
         return over_draws(log_prob_of, self.target, draw.x) - draw.log_q
 
     def log_densities_and_scores(self, vector, keys: Key[Array, " batch"]):
-        """Return for each draw `log p`, `log q`, the parameters' score, and whether its solves ended well.
+        """Return for each draw `log p`, `log q`, the parameters' score, and how its solves ended.
 
         Draws are made first, which needs no density, then held fixed and sent back. So the score, the
         gradient of `log q` at a fixed point, is an ordinary gradient, one for each draw.
@@ -65,13 +68,17 @@ class Model(eqx.Module):
 
         def log_prob(vector, x, key):
             _, log_q, solve = self.flow(vector).pull(x[None], keys=key[None])
-            return log_q[0], solve is None or solve.succeeded
+            return log_q[0], _outcome(solve)
 
         # Outside the solve on purpose: here every draw is to have a gradient of its own.
         each = jax.vmap(jax.value_and_grad(log_prob, has_aux=True), in_axes=(None, 0, 0))
-        (log_q, solved), scores = each(vector, draw.x, keys)
+        (log_q, outcome), scores = each(vector, draw.x, keys)
         log_p = over_draws(log_prob_of, self.target, draw.x)
-        return log_p, log_q, scores, solved & (draw.solve is None or draw.solve.succeeded)
+        return log_p, log_q, scores, jnp.maximum(outcome, _outcome(draw.solve))
+
+
+def _outcome(solve: SolveInfo | None) -> Int[Array, ""]:
+    return jnp.asarray(Outcome.FINE, jnp.int32) if solve is None else solve.outcome
 
 
 def default_chunk(flow: Flow) -> int:
@@ -111,6 +118,7 @@ class Moments:
 
     Attributes:
         log_weight: `log p - log q` of the draws that count.
+        solve: The worst that became of a solve: a number of `Outcome`.
         bad: How many draws had a solve that failed, or else a log p, a log q, or a gradient not finite.
     """
 
@@ -126,11 +134,14 @@ class Moments:
         self._waiting: list[np.ndarray] = []
         self.log_weight = np.zeros(0)
         self.bad = np.zeros(4, int)
+        self.solve = int(Outcome.FINE)
 
     def add(
-        self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, solved: np.ndarray
+        self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, outcome: np.ndarray
     ) -> None:
-        """Take in one chunk of draws."""
+        """Take in one chunk of draws; `outcome` is what became of their solves."""
+        solved = outcome == Outcome.FINE
+        self.solve = max(self.solve, int(outcome.max()))
         # Minus infinity is a draw outside the target, and clipped like any that has fallen off it.
         finite = (log_p < np.inf, np.isfinite(log_q), np.isfinite(scores).all(axis=1))
         # What a failed solve leaves is not finite either, and not to be blamed on anything else.

@@ -229,7 +229,7 @@ def _cores() -> int:
 def _outcome(moments: Moments, n: int) -> Outcome:
     """Return what was wrong with more draws than can be left out."""
     failures = (
-        Outcome.STATE_NOT_FINITE,
+        Outcome(moments.solve),
         Outcome.TARGET_NOT_FINITE,
         Outcome.DENSITY_NOT_FINITE,
         Outcome.GRADIENT_NOT_FINITE,
