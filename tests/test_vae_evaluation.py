@@ -29,8 +29,8 @@ def quick_to_compile():
 def model():
     """A tiny model with one latent number, whose parts all matter."""
     model = Autoencoder(
-        jr.key(3),
         SHAPE,
+        key=jr.key(3),
         levels=2,
         channels=1,
         latent=1,
@@ -126,7 +126,7 @@ def test_draws_of_the_prior(model):
 
 
 def test_categorical_draws_are_levels():
-    grey = Autoencoder(jr.key(0), SHAPE, levels=5, channels=1, latent=2, cnfs=0)
+    grey = Autoencoder(SHAPE, key=jr.key(0), levels=5, channels=1, latent=2, cnfs=0)
     _, mean, x = evaluation.prior_draws(grey, key=jr.key(0), n=400)
     assert set(np.unique(x)) <= set(range(5))
     error = np.asarray(x, float).mean() / 4 - float(np.mean(mean))

@@ -81,7 +81,7 @@ def test_numbers_of_parameters(dataset):
 def test_numbers_of_parameters_of_ffjord(cnfs, width, depth, rank, total):
     model = eqx.filter_eval_shape(
         lambda key: Autoencoder(
-            key, (28, 28), levels=2, cnfs=cnfs, width=width, depth=depth, rank=rank
+            (28, 28), key=key, levels=2, cnfs=cnfs, width=width, depth=depth, rank=rank
         ),
         jr.key(0),
     )

@@ -51,7 +51,10 @@ class Estimate(eqx.Module):
     each: Float[Array, " batch"]
     outcome: Int[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, jnp.int32))
     solve: SolveInfo | None = None
-    numbers: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    numbers: dict[str, Float[Array, ""]] = eqx.field(
+        default_factory=dict,
+        converter=lambda given: {name: jnp.asarray(x, float) for name, x in given.items()},
+    )
 
 
 class AbstractObjective(eqx.Module):
