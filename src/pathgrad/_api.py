@@ -10,6 +10,7 @@ from ._bases import DiagonalNormal as DiagonalNormal
 from ._bases import FullNormal as FullNormal
 from ._bases import NormalMixture as NormalMixture
 from ._bases import StandardNormal as StandardNormal
+from ._check import Agreement as Agreement
 from ._check import GradientCheck as GradientCheck
 from ._check import check_gradients as check_gradients
 from ._divergence import AbstractDivergence as AbstractDivergence
@@ -56,3 +57,7 @@ from ._transforms import CNF as CNF
 from ._transforms import AbstractTransform as AbstractTransform
 from ._tree import PerDraw as PerDraw
 from ._tree import freeze as freeze
+from ._verdict import Level as Level
+from ._verdict import Reason as Reason
+from ._verdict import Verdict as Verdict
+from ._verdict import khat_limit as khat_limit
