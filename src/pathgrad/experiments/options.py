@@ -1,4 +1,4 @@
-"""What every experiment lets one choose. No JAX here: the command line reads it to answer `--help`."""
+"""What every experiment lets one choose. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 import types
@@ -43,7 +43,7 @@ class TrainOptions:
     optimizer: Literal["adam", "gauss-newton"] = "adam"
     """adam follows a gradient; gauss-newton takes few, large, expensive steps by least squares on the
     log-weights, for flows of up to some thousands of parameters. It chooses its own draws and lengths:
-    of these options only --steps (30 by default), --draws-per-parameter, --max-seconds and --seed matter."""
+    of these options only steps (30 by default), draws-per-parameter, max-seconds and seed matter."""
     estimator: Estimator = "path"
     """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
     steps: int = 1000
