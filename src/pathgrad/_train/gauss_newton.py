@@ -99,8 +99,8 @@ class GaussNewton(eqx.Module):
             raise UserError(
                 f"The flow has {count} parameters, too many for Gauss-Newton: its metric has {count}^2 "
                 f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step wants gradients of "
-                f"{self.draws_per_parameter * count:.0f} single draws. Use a smaller field, or Adam with "
-                f"path gradients as the {named('optimizer')}. "
+                f"{self.draws_per_parameter * count:.0f} single draws. Use Adam with path gradients "
+                f"as the {named('optimizer')}, or a smaller field. "
                 f"(`GaussNewton(max_parameters={self.max_parameters})` is the limit.)"
             )
         return GaussNewtonState(
