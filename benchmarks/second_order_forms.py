@@ -113,12 +113,13 @@ def train(form: str, options, seconds: float) -> dict:
         rows.append({name: row.get(name) for name in ("step", "seconds", "ess", "kl", "damping")})
         print(form, rows[-1], flush=True)
     found = pg.evaluate(
-        state.flow.refined(2),
+        state.flow,
         problem.target,
         key=evaluation_key(options.training.seed, 0),
         n=50_000,
+        refine=2,
     )
-    print(form, found.verdict)
+    print(form, found, sep="\n")
     return {"rows": rows, "ess": found.ess, "ess_err": found.ess_err, "kl": found.kl}
 
 

@@ -156,3 +156,8 @@ def ravel(tree):
     from jax.flatten_util import ravel_pytree
 
     return ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]
+
+
+def has_marks(text):
+    """Whether a text has marks of arguments left (Unicode of private use), which no reader may see."""
+    return any("\ue000" <= letter <= "\uf8ff" for letter in text)

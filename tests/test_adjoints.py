@@ -1,6 +1,7 @@
 """Both ways back through a solve, against automatic differentiation of a loop written here."""
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -244,6 +245,7 @@ def test_check_trusts_backsolve_on_a_mild_flow():
     assert verdict.relative_difference < 1e-4
     # Sixteen draws do not know their gradient to a tenth of a per cent.
     assert 1e-3 < verdict.noise < 10
+    assert verdict.agreement is pg.Agreement.WITHIN_TOLERANCE
     assert "can be trusted" in str(verdict)
 
 
@@ -252,6 +254,7 @@ def test_check_warns_of_a_flow_that_cannot_be_retraced():
     verdict = check(Sink(jnp.asarray(12.0), straight=True), pg.FixedStep(8))
     assert not verdict.trusted
     assert verdict.relative_difference > 100
+    assert verdict.agreement is pg.Agreement.APART
     assert "Do not trust" in str(verdict)
     assert "`Discrete()`" in str(verdict)
 
@@ -260,7 +263,27 @@ def test_check_does_not_trust_what_failed():
     """Every solve ends in infinity, so no gradient is finite: nothing can be said for backsolve."""
     verdict = check(Sink(jnp.asarray(-1e6), straight=True), pg.FixedStep(20), n=4)
     assert not verdict.trusted
+    assert verdict.agreement is pg.Agreement.NOT_FINITE
     assert "not finite" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("difference", "noise", "agreement"),
+    [
+        (0.0, 0.0, pg.Agreement.WITHIN_TOLERANCE),
+        (0.01, 0.0, pg.Agreement.WITHIN_TOLERANCE),
+        (0.02, 0.02, pg.Agreement.WITHIN_NOISE),
+        (0.02, 0.019, pg.Agreement.APART),
+        (0.02, math.nan, pg.Agreement.APART),
+        (math.inf, math.inf, pg.Agreement.NOT_FINITE),
+        (math.nan, 1.0, pg.Agreement.NOT_FINITE),
+    ],
+)
+def test_what_a_check_comes_to(difference, noise, agreement):
+    found = pg.GradientCheck(difference, noise, tolerance=0.01)
+    assert found.agreement is agreement
+    assert found.trusted == (agreement is pg.Agreement.WITHIN_TOLERANCE)
+    assert "{" not in str(found)
 
 
 def test_check_needs_a_solve():

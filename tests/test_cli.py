@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 from pathgrad._cli.main import main
+from pathgrad._errors import as_options
+from pathgrad._verdict import read_verdict
 from pathgrad.experiments import toy, toy_targets
+
+from .helpers import has_marks
 
 TINY = [
     "--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16", "--steps", "40", "--block", "10",
@@ -74,6 +78,7 @@ def refused(capsys, *words):
     err = capsys.readouterr().err
     assert code == 2
     assert len(err.strip().splitlines()) == 1
+    assert not has_marks(err)
     return err
 
 
@@ -123,7 +128,7 @@ def test_unknown_words_get_a_hint(capsys, tmp_path):
 
 
 BAD_INPUT = {
-    "negative width": (["train", "toy", "--width", "-3"], "`width` must be at least 1"),
+    "negative width": (["train", "toy", "--width", "-3"], "--width must be at least 1"),
     "no steps": (["train", "toy", "--steps", "0"], "--steps must be at least 1"),
     "negative rate": (
         ["train", "toy", "--learning-rate", "-1"],
@@ -205,7 +210,14 @@ def test_evaluate_prints_json_last_and_keeps_it(trained, capsys):
     assert abs(result["log_z"] - result["log_z_exact"]) < 5 * result["log_z_err"] + 0.05
     assert 0 < result["ess"] < 1
     assert result["kl"] > 0
-    assert "verdict" in out
+    # The file has names; the table ends in a sentence made from them.
+    verdict = read_verdict(result)
+    assert result["verdict"] == verdict.to_json()
+    assert result["warnings"] == verdict.explain(result, as_options)
+    assert result["experiment"] == "toy"
+    last = out.splitlines()[-2]
+    assert last == f"      verdict  {verdict.sentence(result, as_options)}"
+    assert last.split()[1].rstrip(":,") == result["verdict"]["level"]
     assert json.loads((trained / "seed0" / "evaluation.json").read_text()) == result
     assert (trained / "seed0" / "evaluation.png").read_bytes()[:4] == b"\x89PNG"
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from pathgrad._cli.main import main
+from pathgrad._errors import as_options
 from pathgrad.experiments.vae import convolution, problem
 from pathgrad.experiments.vae.data.datasets import Dataset
+from pathgrad.experiments.vae.verdict import read_verdict
 
 pytestmark = pytest.mark.xdist_group("vae-commands")
 
@@ -109,6 +111,9 @@ def test_evaluate(run, capsys):
     assert result["step"] == best[1]
     assert result["best_validation"] == pytest.approx(best[0], rel=1e-5)
     assert "24 test images of mnist" in out
+    verdict = read_verdict(result)
+    assert result["verdict"] == verdict.to_json()
+    assert out.splitlines()[-2] == f"      verdict  {verdict.sentence(result, as_options)}"
     with np.load(run / "evaluation.npz") as arrays:
         assert arrays["originals"].shape == arrays["reconstructions"].shape == (10, 8, 4)
     assert (run / "evaluation.png").stat().st_size > 10_000

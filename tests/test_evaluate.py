@@ -1,5 +1,6 @@
 """Evaluation: numbers against closed forms, and verdicts that follow from them."""
 
+import dataclasses
 import math
 
 import jax
@@ -36,7 +37,7 @@ def test_numbers_against_closed_forms():
     assert abs(found.elbo + found.kl - found.log_z) < 1e-10
     assert found.solver_shift == found.solver_shift_err == found.ess_shift == 0.0
     assert found.warnings == []
-    assert found.verdict.startswith("good")
+    assert found.verdict == pg.Verdict(pg.Level.GOOD)
 
 
 def test_a_missed_mode_is_seen_by_exact_draws_only():
@@ -50,7 +51,7 @@ def test_a_missed_mode_is_seen_by_exact_draws_only():
     assert found.forward_ess < 0.01
     (warning,) = found.warnings
     assert "misses a mode or a tail" in warning
-    assert found.verdict.startswith("unreliable, because of a missed mode")
+    assert found.verdict == pg.Verdict(pg.Level.UNRELIABLE, (pg.Reason.MISSED_MODE,))
 
 
 def test_failed_draws_are_counted_and_make_the_numbers_nan():
@@ -62,7 +63,7 @@ def test_failed_draws_are_counted_and_make_the_numbers_nan():
     assert math.isnan(found.ess)
     (warning,) = found.warnings
     assert warning.startswith(f"{found.failed} of 1000 draws")
-    assert found.verdict.startswith("unusable")
+    assert found.verdict == pg.Verdict(pg.Level.UNUSABLE, (pg.Reason.FAILED_DRAWS,))
 
 
 def test_a_coarse_solver_is_noticed():
@@ -81,10 +82,9 @@ def test_a_coarse_solver_is_noticed():
     (warning,) = coarse.warnings
     assert "too coarse" in warning
     assert f"log Z moves by {coarse.solver_shift:+.1e}" in warning
-    assert "`--refine`" in warning
-    assert coarse.verdict == "unreliable, because of a coarse solver: see the warnings."
-    assert finest.warnings == []
-    assert finest.verdict.startswith("good")
+    assert "twice the `refine`" in warning
+    assert coarse.verdict == pg.Verdict(pg.Level.UNRELIABLE, (pg.Reason.COARSE_SOLVER,))
+    assert finest.verdict == pg.Verdict(pg.Level.GOOD)
 
 
 class Scaling(pg.AbstractTractableField):
@@ -139,7 +139,41 @@ def test_weights_with_a_heavy_tail_are_warned_of():
     assert found.khat > 0.7
     (warning,) = found.warnings
     assert warning.startswith("K-hat")
-    assert found.verdict.startswith("unreliable, because of the tail")
+    assert found.verdict == pg.Verdict(pg.Level.UNRELIABLE, (pg.Reason.HEAVY_TAIL,))
+
+
+def test_more_solver_steps_by_refine_are_those_of_the_refined_flow():
+    target = pg.LogDensity(straight_density().log_prob, (2,))
+    (cnf,) = bent_flow("closed", bend=0.0).transforms
+    flow = pg.Flow(bent_flow().base, [cnf.replace(integrator=pg.FixedStep(1))])
+    by_hand = pg.evaluate(flow.refined(4), target, key=jr.key(0), n=500)
+    found = pg.evaluate(flow, target, key=jr.key(0), n=500, refine=4)
+    assert found == by_hand
+    assert found.evaluations == 16
+    draws = pg.weighted_draws(flow.refined(4), target, key=jr.key(0), n=500)
+    assert pg.evaluate(flow, target, key=jr.key(0), refine=4, draws=draws) == by_hand
+    with pytest.raises(pg.UserError, match="`refine` must be at least 1, got 0"):
+        pg.evaluate(flow, target, key=jr.key(0), refine=0)
+
+
+def test_printed_it_is_a_table_that_ends_in_the_verdict():
+    flow, target, sample = shifted_normal(0.5)
+    found = pg.evaluate(flow, target, key=jr.key(0), n=1000, sample_target=sample)
+    *rows, last = str(found).splitlines()
+    assert last.split() == ["verdict", *found.verdict.sentence(dataclasses.asdict(found)).split()]
+    assert [row[:13].strip() for row in rows] == [
+        "draws", "ESS", "forward ESS", "reverse KL", "log Z", "ELBO", "k-hat", "solver shift",
+    ]  # fmt: skip
+    assert f"{found.ess:.3%} ± {found.ess_err:.3%}" in rows[1]
+
+
+def test_the_precision_of_the_weights_is_told():
+    flow, target, _ = shifted_normal(0.5)
+    draws = pg.weighted_draws(flow, target, key=jr.key(0), n=1000)
+    for dtype in (np.float32, np.float64):
+        given = draws | {"log_weight": draws["log_weight"].astype(dtype)}
+        found = pg.evaluate(flow, target, key=jr.key(0), draws=given)
+        assert found.rounding == np.finfo(dtype).eps * abs(found.log_z)
 
 
 def test_points_are_not_needed_and_a_common_height_is_only_added():

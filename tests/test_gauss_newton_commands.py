@@ -153,7 +153,7 @@ def test_ladder_of_another_version_is_not_mixed_up(short_ladder, tmp_path, capsy
     [
         (["--channels", "9"], "sets model and training of its runs itself"),
         (["--steps", "1500"], "got --steps"),
-        (["--size", "10"], "one of the sizes 6, 8, 12, 20, 32"),
+        (["--size", "10"], "must be one of 6, 8, 12, 20, 32"),
     ],
 )
 def test_ladder_refuses_what_it_would_ignore(more, said, tmp_path, capsys):

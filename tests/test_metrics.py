@@ -200,31 +200,6 @@ def test_khat_without_a_tail_to_fit():
     assert jnp.isnan(metrics.khat(jnp.full(20, jnp.nan)))
 
 
-@pytest.mark.parametrize(
-    ("khat", "n", "expected"),
-    [
-        (0.1, 1000, "good"),
-        (-math.inf, 1000, "good"),
-        (0.55, 1000, "usable"),
-        (0.4, 30, "unreliable"),
-        (0.68, 1000, "unreliable"),
-        (0.68, 100_000, "usable"),
-        (0.75, 100_000, "unreliable"),
-        (math.inf, 1000, "unreliable"),
-        (math.inf, 20, "unknown"),
-        (math.nan, 1000, "unknown"),
-    ],
-)
-def test_khat_verdict(khat, n, expected):
-    assert metrics.khat_verdict(khat, n).split(":")[0] == expected
-
-
-def test_khat_verdict_says_how_many_draws_would_do():
-    # 1 - 1/log10(N) = 0.6 at N = 10^2.5 = 316.2.
-    assert "at least 317 draws" in metrics.khat_verdict(0.6, 100)
-    assert metrics.khat_verdict(0.6, 317).startswith("usable")
-
-
 def test_gradient_norm_by_hand():
     gradient = {
         "a": jnp.array([[3.0, 0.0], [0.0, -4.0]]),

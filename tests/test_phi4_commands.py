@@ -112,7 +112,7 @@ def test_evaluate_command_with_failed_draws_prints_strict_json(commands):
     assert result["ess"] is result["log_z"] is result["observables"] is None
     assert result["failed"] > 0
     assert out.count("have no finite weight") == 2  # once for the reader, once in the JSON
-    assert "unusable" in result["verdict"]
+    assert result["verdict"] == {"level": "unusable", "reasons": ["failed_draws"]}
 
 
 def test_refine_multiplies_the_steps_and_cures_the_warning(commands):
@@ -130,7 +130,9 @@ def test_refine_multiplies_the_steps_and_cures_the_warning(commands):
     assert [results[i]["evaluations"] for i in (1, 32)] == [4, 128]
     assert results[32]["solver_evaluations"] == 300 * 128
     assert results[32]["warnings"] == []
-    assert "`--refine`" in results[1]["warnings"][0]
+    assert "twice the --refine" in results[1]["warnings"][0]
+    assert results[1]["verdict"] == {"level": "unreliable", "reasons": ["coarse_solver"]}
+    assert results[32]["verdict"] == {"level": "good", "reasons": []}
     assert abs(results[32]["solver_shift"]) < 1e-3 * abs(results[1]["solver_shift"])
     name, (_, draws, log_prob, _) = commands.pictures[0]
     assert name == "plot_evaluation"

@@ -190,7 +190,7 @@ def test_bad_sizes_are_refused():
     with pytest.raises(ValueError, match="odd"):
         LatticeField.zero(4, **(good | {"time_kernels": 4}))
     for name, value in (("time_bond", 0), ("features", 1), ("channels", 0)):
-        with pytest.raises(ValueError, match=name.replace("_", "-")):
+        with pytest.raises(ValueError, match=f"`{name}` must be at least"):
             LatticeField.zero(4, **(good | {name: value}))
 
 

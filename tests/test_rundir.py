@@ -132,7 +132,7 @@ def test_opening_what_is_no_run_is_refused(tmp_path, run):
 
 
 def test_a_run_is_not_replaced_unasked(run):
-    with pytest.raises(RunError, match=r"another --out, .* --resume, or .* --overwrite"):
+    with pytest.raises(RunError, match=r"another `out`, .* `resume`, or .* `overwrite`"):
         RunDir.create(run.path, {"seed": 4})
     assert run.config == CONFIG
 
@@ -140,7 +140,7 @@ def test_a_run_is_not_replaced_unasked(run):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_directory_of_something_else_is_left_alone(overwrite, tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(RunError, match=r"not a run directory.*Choose another --out"):
+    with pytest.raises(RunError, match=r"not a run directory.*Choose another `out`"):
         RunDir.create(tmp_path, CONFIG, overwrite=overwrite)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(RunError, match="Not a directory"):

@@ -327,7 +327,7 @@ def test_what_is_missing_or_damaged_is_explained(tmp_path):
     with pytest.raises(UserError) as missing:
         load("freyfaces", tmp_path)
     for said in (
-        "Freyfaces/freyfaces.pkl", str(tmp_path), "--data", "PATHGRAD_DATA",
+        "Freyfaces/freyfaces.pkl", str(tmp_path), "`data`", "PATHGRAD_DATA",
         "`pathgrad data download freyfaces`", "https://github.com/riannevdberg/",
     ):  # fmt: skip
         assert said in str(missing.value)

@@ -177,10 +177,10 @@ def test_sizes_and_initial_weights():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: layer_sizes(0, 8, 2), "--latent must be at least 1, got 0"),
-        (lambda: layer_sizes(3, 0, 2), "--width must be at least 1, got 0"),
-        (lambda: layer_sizes(3, 8, 0), "--depth must be at least 1, got 0"),
-        (lambda: update_size([(3, 3)], 0), "--rank must be at least 1, got 0"),
+        (lambda: layer_sizes(0, 8, 2), "`latent` must be at least 1, got 0"),
+        (lambda: layer_sizes(3, 0, 2), "`width` must be at least 1, got 0"),
+        (lambda: layer_sizes(3, 8, 0), "`depth` must be at least 1, got 0"),
+        (lambda: update_size([(3, 3)], 0), "`rank` must be at least 1, got 0"),
     ],
     ids=["latent", "width", "depth", "rank"],
 )

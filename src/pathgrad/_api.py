@@ -63,12 +63,17 @@ from ._objectives import NegativeELBO as NegativeELBO
 from ._objectives import ReverseKL as ReverseKL
 from ._objectives import WithTarget as WithTarget
 from ._objectives import reverse_kl as reverse_kl
+from ._check import Agreement as Agreement
 from ._check import GradientCheck as GradientCheck
 from ._check import check_gradients as check_gradients
 from ._evaluate import Evaluation as Evaluation
 from ._evaluate import evaluate as evaluate
 from ._evaluate import weighted_chunks as weighted_chunks
 from ._evaluate import weighted_draws as weighted_draws
+from ._verdict import Level as Level
+from ._verdict import Reason as Reason
+from ._verdict import Verdict as Verdict
+from ._verdict import khat_limit as khat_limit
 
 # Train
 from ._train.blocks import AbstractCompiledMethod as AbstractCompiledMethod

@@ -1,6 +1,8 @@
 """Can backsolve be trusted on this flow? Ask the flow."""
 
 import dataclasses
+import enum
+import math
 
 import equinox as eqx
 import jax
@@ -17,24 +19,60 @@ from ._transforms import CNF
 from ._tree import number_of_draws
 
 
+class Agreement(enum.Enum):
+    """How two gradients of the same draws compare. The value is what to say about it."""
+
+    WITHIN_TOLERANCE = "Backsolve can be trusted here: {compared}."
+    WITHIN_NOISE = (
+        "Backsolve is doubtful here: {compared}. It is hidden by the noise now, but it is a bias and will "
+        "not average out. Take more steps or tighter tolerances, or use `Discrete()`."
+    )
+    APART = (
+        "Do not trust Backsolve here: {compared}. Take more steps or tighter tolerances, or use "
+        "`Discrete()`."
+    )
+    NOT_FINITE = (
+        "Do not use Backsolve here: a gradient is not finite; the flow could not be retraced backwards, or a "
+        "solve failed. Use `Discrete()`."
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class GradientCheck:
-    """The gradients of the two adjoints on the same draws, compared.
+    """The gradients of the two adjoints on the same draws, compared. Printed, it says what to do.
 
     Attributes:
         relative_difference: Norm of the difference over the norm of the discrete gradient.
         noise: Norm of the gradient's own Monte Carlo error at this batch, on the same scale.
-        trusted: Whether backsolve is safe here.
-        message: The verdict in words.
+        tolerance: Relative difference up to which backsolve counts as right.
     """
 
     relative_difference: float
     noise: float
-    trusted: bool
-    message: str
+    tolerance: float
+
+    @property
+    def agreement(self) -> Agreement:
+        """How the gradients compare."""
+        difference = self.relative_difference
+        if not math.isfinite(difference):
+            return Agreement.NOT_FINITE
+        if difference <= self.tolerance:
+            return Agreement.WITHIN_TOLERANCE
+        return Agreement.WITHIN_NOISE if difference <= self.noise else Agreement.APART
+
+    @property
+    def trusted(self) -> bool:
+        """Whether backsolve is safe here."""
+        return self.agreement is Agreement.WITHIN_TOLERANCE
 
     def __str__(self) -> str:
-        return self.message
+        compared = (
+            "backsolve differs from the exact gradient of the steps taken by "
+            f"{self.relative_difference:.1e} of its norm (Monte Carlo error of the gradient itself: "
+            f"{self.noise:.1e})"
+        )
+        return self.agreement.value.format(compared=compared)
 
 
 def check_gradients(
@@ -71,8 +109,7 @@ def check_gradients(
         difference = noise = 0.0
     else:
         difference, noise = (x / size if size != 0 else np.inf for x in (apart, noise))
-    trusted = bool(np.isfinite(difference) and difference <= tolerance)
-    return GradientCheck(difference, noise, trusted, _verdict(difference, noise, tolerance))
+    return GradientCheck(float(difference), float(noise), tolerance)
 
 
 def _with_adjoint(flow: Flow, adjoint: AbstractAdjoint) -> Flow:
@@ -99,26 +136,3 @@ def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, fl
     quarters = np.asarray(gradients(flow, target), np.float64)
     spread = quarters.var(axis=0, ddof=1) / len(quarters)
     return quarters.mean(axis=0), float(np.sqrt(spread.sum()))
-
-
-def _verdict(difference: float, noise: float, tolerance: float) -> str:
-    compared = (
-        f"backsolve differs from the exact gradient of the steps taken by {difference:.1e} of its norm "
-        f"(Monte Carlo error of the gradient itself: {noise:.1e})"
-    )
-    if not np.isfinite(difference):
-        return (
-            "Do not use Backsolve here: a gradient is not finite; the flow could not be retraced "
-            "backwards, or a solve failed. Use `Discrete()`."
-        )
-    if difference <= tolerance:
-        return f"Backsolve can be trusted here: {compared}."
-    if difference <= noise:
-        return (
-            f"Backsolve is doubtful here: {compared}. It is hidden by the noise now, but it is a bias and "
-            "will not average out. Take more steps or tighter tolerances, or use `Discrete()`."
-        )
-    return (
-        f"Do not trust Backsolve here: {compared}. Take more steps or tighter tolerances, or use "
-        "`Discrete()`."
-    )

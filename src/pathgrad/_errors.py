@@ -1,7 +1,7 @@
 """What went wrong for a user, as opposed to in our code.
 
-A message may speak of an argument. In Python that is `time_kernels`, on the command line --time-kernels: so
-the library only marks the name, and whoever shows the message says it in the reader's language.
+A message may speak of an argument. In Python that is `time_kernels`, on the command line an option, with
+dashes: so the library only marks the name, and whoever shows the message says it in the reader's language.
 """
 
 import re

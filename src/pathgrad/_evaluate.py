@@ -1,9 +1,9 @@
-"""How good is a flow? Numbers with errors, warnings, and a verdict in words."""
+"""How good is a flow? Numbers with errors, and a verdict that follows from them."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,17 +15,18 @@ from jaxtyping import Array, Float, Key
 
 from . import devices as sharing
 from . import metrics
+from ._errors import ArgumentError, named
 from ._flow import Flow
 from ._target import Target, log_prob_of
 from ._tree import number_of_draws, over_draws
+from ._verdict import Verdict, judge, table_rows
 
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
-_NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What importance weights say about a flow.
+    """What importance weights say about a flow. Printed, it is a table.
 
     Attributes:
         samples: Number of draws.
@@ -47,8 +48,7 @@ class Evaluation:
         ess_shift: How far `ess` moves, on the same draws.
         ess_shift_err: Standard error of that shift.
         evaluations: Field evaluations of one draw.
-        warnings: What keeps the numbers from being trusted, each with its remedy; empty if nothing does.
-        verdict: All of it in one sentence.
+        rounding: To what a log-weight is known at best, by the precision of the numbers.
     """
 
     samples: int
@@ -67,8 +67,22 @@ class Evaluation:
     ess_shift: float
     ess_shift_err: float
     evaluations: float
-    warnings: list[str]
-    verdict: str
+    rounding: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the numbers are worth, and why."""
+        return judge(dataclasses.asdict(self))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What keeps the numbers from being trusted, each with its remedy; empty if nothing does."""
+        return self.verdict.explain(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        numbers = dataclasses.asdict(self)
+        rows = [*table_rows(numbers), *self.verdict.rows(numbers)]
+        return "\n".join(f"{name:>13}  {value}" for name, value in rows)
 
 
 @eqx.filter_jit
@@ -116,7 +130,7 @@ def weighted_chunks(
         `evaluations` of field evaluations of one draw.
     """
     if n < 1:
-        raise ValueError(f"The number of samples must be at least 1, got {n}.")
+        raise ArgumentError(f"{named('n')} must be at least 1, got {n}.")
     # Leaves that belong to single draws stay together.
     alone = number_of_draws((flow, target)) is not None
     mesh = None if alone else sharing.mesh_for(None, devices)
@@ -172,6 +186,7 @@ def evaluate(
     key: Key[Array, ""],
     n: int = 16384,
     sample_target: Callable[..., Array] | None = None,
+    refine: int = 1,
     draws: dict[str, np.ndarray] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> Evaluation:
@@ -183,10 +198,16 @@ def evaluate(
         key: Source of the draws.
         n: Number of draws.
         sample_target: Called as `sample_target(key=...)`, one exact draw of the target, for the forward ESS.
-        draws: The result of `weighted_draws` with the same key, to save making it again; only
+        refine: How many times the flow's own solver steps to take; what is evaluated is
+            `flow.refined(refine)`.
+        draws: The result of `weighted_draws` of that flow with the same key, to save making it again; only
             `log_weight` and `evaluations` are looked at.
         devices: That share the draws, as in `weighted_chunks`. Default: all.
     """
+    if refine < 1:
+        raise ArgumentError(f"{named('refine')} must be at least 1, got {refine}.")
+    if refine > 1:
+        flow = flow.refined(refine)
     if draws is None:
         draws = _weights_alone(flow, target, key, n, devices)
     log_weight, centre = _centred(draws["log_weight"])
@@ -208,10 +229,8 @@ def evaluate(
         else _forward_ess(flow, target, sample_target, key),
     }
     numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
-    # Below this, a shift is rounding: every log-weight is known to as much.
-    rounding = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
-    found = _warnings(numbers, max(_NO_SHIFT, rounding))
-    return Evaluation(**numbers, warnings=[w.text for w in found], verdict=_verdict(numbers, found))
+    numbers["rounding"] = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
+    return Evaluation(**numbers)
 
 
 def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
@@ -273,66 +292,3 @@ def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array,
     x = over_draws(lambda _, key: sample_target(key=key), None, keys)
     log_p = over_draws(log_prob_of, target, x)
     return float(metrics.forward_ess(log_p - flow.exact().log_prob(x, throw=False)))
-
-
-class _Warning(NamedTuple):
-    """Something to know before the numbers are used: in full, and in a few words if it forbids trust."""
-
-    text: str
-    reason: str = ""
-
-
-def _warnings(numbers: dict[str, Any], no_shift: float) -> list[_Warning]:
-    """Say what is wrong and what to do about it."""
-    if numbers["failed"]:
-        text = (
-            f"{numbers['failed']} of {numbers['samples']} draws have no finite weight. Lower the learning "
-            "rate, take more solver steps, or check the target for NaN."
-        )
-        return [_Warning(text, "failed draws")]
-    found = []
-    tail = metrics.khat_verdict(numbers["khat"], numbers["samples"])
-    if tail.startswith("unreliable: "):
-        text = tail.removeprefix("unreliable: ")
-        found.append(_Warning(text[0].upper() + text[1:], "the tail of the weights"))
-    forward = numbers["forward_ess"]
-    if forward is not None and forward < 0.5 * numbers["ess"]:
-        text = (
-            f"Exact draws of the target give an ESS of only {forward:.1%}: the flow misses a mode or a tail "
-            "of it."
-        )
-        found.append(_Warning(text, "a missed mode or tail"))
-    shift = numbers["solver_shift"]
-    error = math.hypot(numbers["log_z_err"], numbers["solver_shift_err"])
-    if math.isnan(shift):
-        text = (
-            "The ODE solver could not be checked: its tolerance is at the limit of the precision, or the "
-            "finer solve failed."
-        )
-        found.append(_Warning(text))
-    elif abs(shift) > max(error, no_shift):
-        text = (
-            f"The ODE solver is too coarse: with twice the steps log Z moves by {shift:+.1e}, more than its "
-            f"error of {error:.1e}, and the ESS by {numbers['ess_shift']:+.2%}. Evaluate with twice the "
-            "`--refine` (in Python: `flow.refined(2)`), or train with more solver steps."
-        )
-        found.append(_Warning(text, "a coarse solver"))
-    elif abs(numbers["ess_shift"]) > max(
-        math.hypot(numbers["ess_err"], numbers["ess_shift_err"]), no_shift
-    ):
-        text = (
-            f"With twice the solver steps the ESS moves by {numbers['ess_shift']:+.2%}, more than its error "
-            f"of {numbers['ess_err']:.2%}. Evaluate with twice the `--refine` (in Python: "
-            "`flow.refined(2)`), or train with more solver steps."
-        )
-        found.append(_Warning(text, "a coarse solver"))
-    return found
-
-
-def _verdict(numbers: dict[str, Any], found: list[_Warning]) -> str:
-    """Sum up; the warnings have the details."""
-    reasons = [w.reason for w in found if w.reason]
-    if not reasons:
-        return metrics.khat_verdict(numbers["khat"], numbers["samples"])
-    word = "unusable" if numbers["failed"] else "unreliable"
-    return f"{word}, because of {' and '.join(reasons)}: see the warnings."

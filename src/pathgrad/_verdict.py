@@ -1,4 +1,4 @@
-"""What the numbers about a flow are worth: a value, and reasons that carry their own words.
+"""What numbers are worth: a value, and reasons that carry their own words.
 
 No JAX here: those who only read results judge them by the same rules.
 """
@@ -6,13 +6,16 @@ No JAX here: those who only read results judge them by the same rules.
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ._errors import named
+from ._errors import in_python, named
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
+_SINGLE = 2.0**-23  # the steps of single precision, which the command line computes in
+
+Write = Callable[[str], str]  # says a message in a reader's language: `in_python`, `as_options`
 
 
 class Level(enum.IntEnum):
@@ -25,7 +28,7 @@ class Level(enum.IntEnum):
     UNUSABLE = 4
 
 
-class Reason(enum.Enum):
+class AbstractReason(enum.Enum):
     """Why numbers are less than good. Each member knows how far it lowers the level, and what to say.
 
     Attributes:
@@ -41,6 +44,20 @@ class Reason(enum.Enum):
     def __init__(self, level: Level, brief: str, message: str) -> None:
         self.level, self.brief, self.message = level, brief, message
 
+    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
+        """Say in full what is wrong with these numbers, and what to do."""
+        return write(self.message.format_map(_Known(_with_limits(numbers))))
+
+
+class Reason(AbstractReason):
+    """Why the numbers of an `Evaluation` are less than good, from its importance weights.
+
+    Attributes:
+        level: The best that numbers can be where the reason holds.
+        brief: In a few words.
+        message: In full, with what to do about it; made for the numbers by `explain`.
+    """
+
     FAILED_DRAWS = (
         Level.UNUSABLE,
         "failed draws",
@@ -51,6 +68,11 @@ class Reason(enum.Enum):
         Level.UNKNOWN,
         "too few draws",
         "{samples} draws are too few to judge the tail of the weights; take 1000 or more.",
+    )
+    UNKNOWN_TAIL = (
+        Level.UNKNOWN,
+        "an unknown tail of the weights",
+        "There is no k-hat, so nothing is known about the tail of the weights; evaluate again.",
     )
     HEAVY_TAIL = (
         Level.UNRELIABLE,
@@ -96,9 +118,15 @@ class Reason(enum.Enum):
         "solve failed.",
     )
 
-    def explain(self, numbers: Mapping[str, Any]) -> str:
-        """Say in full what is wrong with these numbers, and what to do."""
-        return self.message.format_map(_with_limits(numbers))
+
+class _Known(dict[str, Any]):
+    """Numbers to put into a message: one that is not there, or `None` in a file, is NaN."""
+
+    def __init__(self, numbers: Mapping[str, Any]) -> None:
+        super().__init__({k: math.nan if v is None else v for k, v in numbers.items()})
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,13 +139,25 @@ class Verdict:
     """
 
     level: Level
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[AbstractReason, ...] = ()
 
     @classmethod
-    def of(cls, reasons: Iterable[Reason]) -> "Verdict":
+    def of(cls, reasons: Iterable[AbstractReason]) -> "Verdict":
         """Return the verdict that some reasons leave."""
         ordered = sorted(reasons, key=lambda reason: -reason.level)
         return cls(max((r.level for r in ordered), default=Level.GOOD), tuple(ordered))
+
+    @classmethod
+    def from_json(cls, stored: Any, reasons: type[AbstractReason] = Reason) -> "Verdict | None":
+        """Return what `to_json` wrote; `None` where that is not what it is.
+
+        A reason that is not known here, of a later version, leaves nothing to say.
+        """
+        try:
+            known = tuple(reasons[name.upper()] for name in stored["reasons"])
+            return cls(Level[stored["level"].upper()], known)
+        except (AttributeError, KeyError, TypeError):
+            return None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as names, for a file."""
@@ -126,61 +166,101 @@ class Verdict:
             "reasons": [reason.name.lower() for reason in self.reasons],
         }
 
-    def explain(self, numbers: Mapping[str, Any]) -> list[str]:
+    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[str]:
         """Return a sentence for each reason."""
-        return [reason.explain(numbers) for reason in self.reasons]
+        return [reason.explain(numbers, write) for reason in self.reasons]
 
-    def sentence(self, numbers: Mapping[str, Any]) -> str:
+    def sentence(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
         """Sum it up in one sentence, which begins with the level."""
-        word = self.level.name.lower()
+        word, decisive = self.level.name.lower(), self._decisive
         if self.level is Level.GOOD:
-            return (
-                f"{word}: k-hat {_form(numbers.get('khat'))}; weighted averages and their error bars can be "
-                "trusted."
-            )
-        graver = [reason for reason in self.reasons if reason.level > Level.GOOD]
-        if len(graver) == 1:
-            text = graver[0].explain(numbers)
+            return f"{word}: {_trusted(_number(numbers, 'khat'))}"
+        if len(decisive) == 1:
+            text = decisive[0].explain(numbers, write)
             return f"{word}: {text[0].lower()}{text[1:]}"
-        briefs = dict.fromkeys(reason.brief for reason in graver)  # each once
-        return f"{word}, because of {' and '.join(briefs)}."
+        return f"{word}, because of {' and '.join(reason.brief for reason in decisive)}."
+
+    def rows(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[tuple[str, str]]:
+        """Return the last rows of a table: the sentence, and before it the warnings that it does not tell."""
+        told = self._decisive if len(self._decisive) == 1 else ()
+        others = [reason for reason in self.reasons if reason not in told]
+        return [("warning", reason.explain(numbers, write)) for reason in others] + [
+            ("verdict", self.sentence(numbers, write))
+        ]
+
+    @property
+    def _decisive(self) -> tuple[AbstractReason, ...]:
+        """The reasons without which the level would be better."""
+        return tuple(r for r in self.reasons if r.level is self.level > Level.GOOD)
+
+
+def _trusted(khat: float) -> str:
+    if math.isnan(khat):
+        return "nothing was found to be wrong."
+    shape = "the weights have no tail" if khat == -math.inf else f"k-hat {khat:.2f}"
+    return f"{shape}; weighted averages and their error bars can be trusted."
 
 
 def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
-    """Return the verdict in the contents of an evaluation.json; `None` where there is none to be had.
+    """Return the verdict in the contents of an evaluation.json of a flow; `None` where there is none.
 
     Older versions wrote a sentence there. It is not parsed: the numbers beside it are judged again.
     """
     stored = evaluation.get("verdict")
     if isinstance(stored, Mapping):
-        try:
-            reasons = tuple(Reason[str(name).upper()] for name in stored["reasons"])
-            return Verdict(Level[str(stored["level"]).upper()], reasons)
-        except (KeyError, TypeError):
-            return None
+        return Verdict.from_json(stored)
     try:
         return judge(evaluation)
     except (KeyError, TypeError, ValueError):
         return None
 
 
+def table_rows(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return names and values for a table of an evaluation; NaN may be written as `None`."""
+
+    def form(name: str, how: str) -> str:
+        return "-" if numbers[name] is None else format(numbers[name], how)
+
+    rows = [
+        ("draws", f"{numbers['samples']} ({numbers['failed']} failed)"),
+        ("ESS", f"{form('ess', '.3%')} ± {form('ess_err', '.3%')}"),
+        ("forward ESS", form("forward_ess", ".3%")),
+        ("reverse KL", f"{form('kl', '.5f')} ± {form('kl_err', '.5f')}"),
+        ("log Z", f"{form('log_z', '.5f')} ± {form('log_z_err', '.5f')}"),
+        ("ELBO", form("elbo", ".5f")),
+        ("k-hat", form("khat", ".2f")),
+        (
+            "solver shift",
+            f"log Z {form('solver_shift', '+.1e')} ± {form('solver_shift_err', '.0e')}, ESS "
+            f"{form('ess_shift', '+.3%')} (with twice the steps)",
+        ),
+    ]
+    return [row for row in rows if row[0] != "forward ESS" or numbers["forward_ess"] is not None]
+
+
 def khat_limit(n: int) -> float:
-    r"""Return below which $\hat k$ averages over `n` weighted draws are reliable (Vehtari et al. 2024)."""
-    return min(1 - 1 / math.log10(n), 0.7) if n > 1 else 0.0
+    r"""Return the $\hat k$ below which averages over `n` weighted draws are reliable.
+
+    $\min(1 - 1/\log_{10} n,\; 0.7)$ (Vehtari et al. 2024). Below one half, the weights have a finite
+    variance as well.
+    """
+    return min(1 - 1 / math.log10(n), 0.7) if n > 1 else -math.inf
 
 
 def judge(numbers: Mapping[str, Any]) -> Verdict:
     """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
-    if numbers["failed"]:
-        return Verdict.of([Reason.FAILED_DRAWS])
     found = [_tail(numbers), _coverage(numbers), _solver(numbers)]
+    if numbers["failed"]:  # there is nothing to be said about the rest
+        found = [Reason.FAILED_DRAWS]
     return Verdict.of(reason for reason in found if reason is not None)
 
 
 def _tail(numbers: Mapping[str, Any]) -> Reason | None:
-    n, khat = numbers["samples"], _number(numbers["khat"])
+    n, khat = numbers["samples"], _number(numbers, "khat")
     if n < _FEWEST_DRAWS:
         return Reason.FEW_DRAWS
+    if math.isnan(khat):
+        return Reason.UNKNOWN_TAIL
     limit = khat_limit(n)
     if khat < min(0.5, limit):
         return None
@@ -190,43 +270,40 @@ def _tail(numbers: Mapping[str, Any]) -> Reason | None:
 
 
 def _coverage(numbers: Mapping[str, Any]) -> Reason | None:
-    forward = numbers.get("forward_ess")
-    return None if forward is None or forward >= 0.5 * numbers["ess"] else Reason.MISSED_MODE
+    missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
+    return Reason.MISSED_MODE if missed else None
 
 
 def _solver(numbers: Mapping[str, Any]) -> Reason | None:
-    shift = _number(numbers["solver_shift"])
+    shift, limits = _number(numbers, "solver_shift"), _with_limits(numbers)
     if math.isnan(shift):
         return Reason.UNCHECKED_SOLVER
-    limits = _with_limits(numbers)
     if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
         return Reason.COARSE_SOLVER
-    error = math.hypot(numbers["ess_err"], numbers.get("ess_shift_err") or 0.0)
-    if abs(_number(numbers.get("ess_shift", 0.0))) > max(error, limits["resolution"]):
+    error = math.hypot(_number(numbers, "ess_err"), _number(numbers, "ess_shift_err", 0.0))
+    if abs(_number(numbers, "ess_shift")) > max(error, limits["resolution"]):
         return Reason.ESS_MOVES
     return None
 
 
 def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Add what numbers are compared with."""
-    n, khat = numbers["samples"], _number(numbers["khat"])
-    known = {name: math.nan if value is None else value for name, value in numbers.items()}
-    return known | {
+    # JSON has no infinity. A k-hat that a message speaks of and that is not there was one.
+    khat = _number(numbers, "khat", math.inf)
+    # Below this, a shift is rounding: every log-weight is known to as much.
+    rounding = _number(numbers, "rounding", _SINGLE * abs(_number(numbers, "log_z", 0.0)))
+    return dict(numbers) | {
         "khat": khat,
-        "khat_limit": khat_limit(n),
+        "khat_limit": khat_limit(numbers.get("samples") or 0),
         # The limit solved for n: 1 - 1/log10(n) = k.
         "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
         "shift_limit": math.hypot(
-            _number(numbers["log_z_err"]), numbers.get("solver_shift_err") or 0.0
+            _number(numbers, "log_z_err"), _number(numbers, "solver_shift_err", 0.0)
         ),
-        # Below this, a shift is rounding: every log-weight is known to as much.
-        "resolution": max(_NO_SHIFT, numbers.get("rounding") or 0.0),
+        "resolution": max(_NO_SHIFT, rounding),
     }
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _form(value: float | None) -> str:
-    return "-" if value is None else format(value, ".2f")
+def _number(numbers: Mapping[str, Any], name: str, missing: float = math.nan) -> float:
+    value = numbers.get(name)
+    return missing if value is None else float(value)

@@ -181,7 +181,8 @@ def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     A generalised Pareto distribution is fitted to what the $M = \lceil\min(N/5, 3\sqrt N)\rceil$
     largest weights exceed the next one by (Vehtari et al. 2024, Pareto smoothed importance
-    sampling). Moments of the weights exist up to order $1/k$. `khat_verdict` puts it in words.
+    sampling). Moments of the weights exist up to order $1/k$. `pathgrad.khat_limit`
+    says up to which value averages can be relied on.
 
     Args:
         log_weight: $\log p - \log q$ at draws of $q$.
@@ -240,46 +241,6 @@ def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, "
     weight = jax.nn.softmax(jnp.where(node < num_nodes, log_likelihood, -jnp.inf))
     # Vehtari et al. (2024): a prior worth ten draws pulls the shape towards 1/2.
     return (n * shape_at(jnp.vdot(weight, theta)) + 5) / (n + 10)
-
-
-def khat_verdict(khat: float, n: int) -> str:
-    r"""Say in words what $\hat k$ means for averages over $N$ weighted draws.
-
-    Averages are reliable below $\min(1 - 1/\log_{10} N,\; 0.7)$ (Vehtari et al. 2024); below one
-    half the weights have a finite variance as well.
-
-    Args:
-        khat: the result of `khat`.
-        n: how many draws it was made from.
-
-    Returns:
-        A sentence whose first word is `good`, `usable`, `unreliable` or `unknown`, and which says
-        what to do.
-    """
-    khat = float(khat)
-    if math.isnan(khat):
-        return "unknown: some log-weights are NaN; find the failed draws first."
-    if math.ceil(min(n / 5, 3 * math.sqrt(n))) < _MIN_TAIL:
-        return f"unknown: {n} draws are too few to judge the tail; take 1000 or more."
-    limit = min(1 - 1 / math.log10(n), 0.7)
-    if khat < min(0.5, limit):
-        return f"good: k-hat {khat:.2f}; weighted averages and their error bars can be trusted."
-    if khat < limit:
-        return (
-            f"usable: k-hat {khat:.2f} is below {limit:.2f}, but averages converge slowly; "
-            "take many draws, or train longer."
-        )
-    if khat < 0.7:
-        # The limit solved for N: 1 - 1/log10(N) = k.
-        needed = math.ceil(10 ** (1 / (1 - khat)))
-        return (
-            f"unreliable: k-hat {khat:.2f} is above {limit:.2f} for {n} draws; "
-            f"take at least {needed} draws and look again."
-        )
-    return (
-        f"unreliable: k-hat {khat:.2f} is above {limit:.2f}: a few draws dominate; "
-        "train longer or use a larger flow, more draws will not help."
-    )
 
 
 def gradient_norm(gradient: PyTree) -> Float[Array, ""]:

@@ -1,9 +1,9 @@
-"""What can be chosen about a measurement. No JAX here: the command line reads it to answer `--help`."""
+"""What can be chosen about a measurement. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 from typing import Literal
 
-from pathgrad._errors import UserError
+from pathgrad._errors import ArgumentError, named
 from pathgrad.experiments.options import Estimator, FlowOptions
 from pathgrad.experiments.phi4.options import PRESETS, LatticeFlowOptions
 from pathgrad.experiments.vae.options import AmortisedFlowOptions, DatasetName, preset
@@ -29,16 +29,16 @@ class MeasureOptions:
     def check(self) -> None:
         """Raise unless this can be measured."""
         if self.batch < 1 or self.repetitions < 0:
-            raise UserError(
-                f"--batch must be at least 1 and --repetitions at least 0, got {self.batch} and "
-                f"{self.repetitions}."
+            raise ArgumentError(
+                f"{named('batch')} must be at least 1 and {named('repetitions')} at least 0, got "
+                f"{self.batch} and {self.repetitions}."
             )
         if not self.estimators or len(set(self.estimators)) < len(self.estimators):
-            raise UserError(
-                "--estimators takes one or several of path, total, two-copy, each once."
+            raise ArgumentError(
+                f"{named('estimators')} takes one or several of path, total, two-copy, each once."
             )
         if not 0 <= self.seed < 2**32:
-            raise UserError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}.")
+            raise ArgumentError(f"{named('seed')} must be from 0 to {2**32 - 1}, got {self.seed}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class LatticeOptions:
 class ImagesOptions:
     """Measure one training step of a variational autoencoder, on random images, and its flow alone.
 
-    No data is needed: the pixels are drawn from --seed.
+    No data is needed: the pixels are drawn from the seed.
     """
 
     dataset: DatasetName = "mnist"

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 
 import pathgrad as pg
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, named
 from pathgrad.experiments.phi4.field import LatticeField
 from pathgrad.experiments.phi4.lattice import orbits
 
@@ -47,7 +47,7 @@ def check_installed() -> None:
     """Raise unless there is at least one of the packages."""
     if not installed():
         raise UserError(
-            "--rivals compares with other packages, and none of them is installed: "
+            f"{named('rivals')} compares with other packages, and none of them is installed: "
             "pip install bijx flowjax"
         )
 
@@ -152,7 +152,7 @@ def _check_same(ours: LatticeField, theirs: Any) -> None:
         if not np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.max(jnp.abs(a)))):
             raise UserError(
                 "the lattice field of this version of bijx is not the one that ours was compared with "
-                "(1.3.2): its velocity or divergence differs. Leave --rivals away."
+                f"(1.3.2): its velocity or divergence differs. Leave {named('rivals')} out."
             )
 
 

@@ -1,4 +1,4 @@
-"""The whole study: which configurations it has. No JAX here: the command line reads it to answer `--help`."""
+"""The whole study: which configurations it has. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 import importlib

@@ -122,7 +122,7 @@ def check_resumed(stored: Any, given: Any) -> None:
         told = ", ".join(f"--{n.replace('_', '-')} {before[n]} -> {after[n]}" for n in changed)
         raise UserError(
             f"A resumed run keeps its configuration, only {' and '.join(lengths)} may change; got {told}. "
-            "Leave these options away, or begin a new run with another --out."
+            "Leave these options out, or begin a new run with another --out."
         )
 
 

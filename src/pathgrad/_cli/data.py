@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
 from pathgrad.experiments.vae.data.contents import damage, present
 from pathgrad.experiments.vae.data.download import download
 from pathgrad.experiments.vae.data.sources import HOW_CHOSEN, SOURCES, Source, data_folder
@@ -84,7 +84,7 @@ def _list(prog: str, words: list[str]) -> int:
         print(f"{name}: {source.remark}")
         for files in source.files.values():
             print(f"    {(present(files, folder) or files[0]).path}")
-    print(f"folder: {folder} ({HOW_CHOSEN})")
+    print(f"folder: {folder} ({as_options(HOW_CHOSEN)})")
     return 0
 
 
@@ -142,7 +142,7 @@ def _download(prog: str, words: list[str]) -> int:
                     download(wanted, folder, tell)
             except UserError as error:
                 # The other files come from other places: one that is down shall not keep them away.
-                print(f"pathgrad: {error}", file=sys.stderr)
+                print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)
                 failures += 1
                 continue
             print(f"{name}: {wanted.path} has come")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
+from pathgrad._verdict import read_verdict, table_rows
 
 from .arguments import parse
 from .evaluate_vae import check_arguments, evaluate_autoencoder, print_autoencoder
@@ -27,7 +28,7 @@ _KEPT = 2**14  # how many draws of a flow go into evaluation.npz
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """Say how good a trained flow is: numbers with errors, warnings, a verdict, a picture.
+    """Say how good a trained flow is: numbers with errors, a picture, warnings, a verdict.
 
     Divergences are exact, and a part of the draws is repeated with twice the solver steps. Prints one
     JSON object last; also writes evaluation.json, evaluation.png and evaluation.npz into the run (with some
@@ -141,21 +142,28 @@ def _evaluate_flow(
     import pathgrad as pg
     from pathgrad.experiments.problem import evaluation_key
 
-    problem = trained.problem
-    refine = problem.evaluation_refine if refine is None else refine
-    flow = trained.model.refined(refine)
+    problem, flow = trained.problem, trained.model
+    factor: int = problem.evaluation_refine if refine is None else refine
     key = evaluation_key(trained.options.training.seed, seed)
     measurement = None if problem.measure is None else problem.measure(samples)
     with _counting(samples) as tell:
-        draws = _draw(
-            pg.weighted_chunks(flow, problem.target, key=key, n=samples, tell=tell), measurement
+        chunks = pg.weighted_chunks(
+            flow.refined(factor), problem.target, key=key, n=samples, tell=tell
         )
+        draws = _draw(chunks, measurement)
         found = pg.evaluate(
-            flow, problem.target, key=key, sample_target=problem.sample_target, draws=draws
+            flow,
+            problem.target,
+            key=key,
+            sample_target=problem.sample_target,
+            refine=factor,
+            draws=draws,
         )
-    result = dataclasses.asdict(found)
+    result = {"experiment": trained.experiment} | dataclasses.asdict(found)
+    result["warnings"] = found.verdict.explain(result, as_options)
+    result["verdict"] = found.verdict.to_json()
     result["solver_evaluations"] = round(found.evaluations * samples)  # of all draws
-    result["refine"] = refine
+    result["refine"] = factor
     log_z, log_z_err = problem.objective.log_z, problem.objective.log_z_err
     if log_z is not None and log_z_err == 0:
         result["log_z_exact"] = log_z
@@ -262,35 +270,20 @@ def _counting(samples: int):
 
 
 def _print_table(result: dict[str, Any]) -> None:
-    def form(name: str, how: str) -> str:
-        return _form(result[name], how)
-
-    rows = [
-        ("draws", f"{result['samples']} ({result['failed']} failed)"),
-        ("ESS", f"{form('ess', '.3%')} ± {form('ess_err', '.3%')}"),
-        ("reverse KL", f"{form('kl', '.5f')} ± {form('kl_err', '.5f')}"),
-        ("log Z", f"{form('log_z', '.5f')} ± {form('log_z_err', '.5f')}"),
-        ("ELBO", form("elbo", ".5f")),
-        ("k-hat", form("khat", ".2f")),
-        (
-            "solver shift",
-            f"log Z {form('solver_shift', '+.1e')} ± {form('solver_shift_err', '.0e')}, ESS "
-            f"{form('ess_shift', '+.3%')} (with twice the steps)",
-        ),
-    ]
-    if result["forward_ess"] is not None:
-        rows.insert(2, ("forward ESS", form("forward_ess", ".3%")))
+    """Print the numbers, and what they are worth last."""
+    rows = table_rows(result)
+    known = [name for name, _ in rows].index("log Z") + 1
     if "log_z_exact" in result:
-        rows.insert(5, ("exact log Z", form("log_z_exact", ".5f")))
+        rows.insert(known, ("exact log Z", _form(result["log_z_exact"], ".5f")))
     if "log_z_known" in result:
-        known = _with_error(result["log_z_known"], result["log_z_known_err"])
-        rows.insert(4, ("known log Z", known))
+        value = _with_error(result["log_z_known"], result["log_z_known_err"])
+        rows.insert(known, ("known log Z", value))
+    rows.append(("picture", str(Path(result["run"]) / "evaluation.png")))
+    verdict = read_verdict(result)
+    if verdict is not None:
+        rows += verdict.rows(result, as_options)
     for name, value in rows:
         print(f"{name:>13}  {value}")
-    for text in result["warnings"]:
-        print(f"{'warning':>13}  {text}")
-    print(f"{'verdict':>13}  {result['verdict']}")
-    print(f"{'picture':>13}  {Path(result['run']) / 'evaluation.png'}")
 
 
 def _print_observables(result: dict[str, Any]) -> None:

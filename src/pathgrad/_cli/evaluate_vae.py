@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
 
 from .processes import is_alone, is_first
 
@@ -56,9 +56,8 @@ def evaluate_autoencoder(
         whole = result | _likelihood_numbers(found, draws, test.shape)
         if found:  # the ELBO to compare the NLL with
             whole["nll_images_negative_elbo"] = float(bound.each[chosen[: len(found)]].mean())
-        whole["warnings"] = _warnings(whole)
         nll = -np.array([f.log_p for f in found])
-        return whole, arrays | {"nll": nll, "nll_image": chosen[: len(found)]}
+        return _judged(whole), arrays | {"nll": nll, "nll_image": chosen[: len(found)]}
 
     yield told()
     each = evaluation.likelihoods(
@@ -172,28 +171,22 @@ def _likelihood_numbers(found: Any, samples: int, shape: tuple[int, ...]) -> dic
     }
 
 
-def _warnings(result: dict[str, Any]) -> list[str]:
-    found = []
-    if result["failed"]:
-        found.append(f"The ODE solves of {result['failed']} images failed: there is no mean.")
-    if result["solver_shift_rms"] > 0.1:
-        found.append(
-            f"Twice the solver's accuracy moves the negative ELBO of an image by "
-            f"{result['solver_shift_rms']:.2f} nats (RMS): evaluate with --refine 2 or more."
-        )
-    few = result["nll_effective_samples"]
-    if few is not None and few < 10:
-        found.append(
-            f"Half of the images have less than {few:.0f} effective draws behind their likelihood: the NLL "
-            "is too high. More --samples lower it."
-        )
-    if result["dataset"] == "omniglot-rebuilt":
-        found.append("Likelihoods of the rebuilt OMNIGLOT cannot be compared with published ones.")
-    return found
+def _judged(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Add what the numbers are worth: as names, and in sentences for readers."""
+    from pathgrad.experiments.vae.verdict import judge
+
+    verdict = judge(numbers)
+    return numbers | {
+        "warnings": verdict.explain(numbers, as_options),
+        "verdict": verdict.to_json(),
+    }
 
 
 def print_autoencoder(result: dict[str, Any]) -> None:
-    """Print what was found."""
+    """Print what was found, the verdict last."""
+    from pathgrad.experiments.vae.verdict import read_verdict
+
+    verdict = read_verdict(result)
     bits = result["dataset"] == "freyfaces"
 
     def number(name: str, how: str = ".3f") -> str:
@@ -221,12 +214,11 @@ def print_autoencoder(result: dict[str, Any]) -> None:
             f"{number('evaluations', '.1f')} evaluations; with twice the accuracy an ELBO moves by "
             f"{number('solver_shift_rms', '.1e')} nats",
         ),
+        ("picture", f"{result['run']}/evaluation.png"),
+        *([] if verdict is None else verdict.rows(result, as_options)),
     ]
     for name, value in rows:
         print(f"{name:>13}  {value}")
-    for text in result["warnings"]:
-        print(f"{'warning':>13}  {text}")
-    print(f"{'picture':>13}  {result['run']}/evaluation.png")
 
 
 def sample_autoencoder(trained: "Trained", n: int, seed: int) -> "dict[str, np.ndarray]":

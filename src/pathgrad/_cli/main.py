@@ -5,7 +5,7 @@ import importlib
 import sys
 from typing import NamedTuple
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
 
 
 class Command(NamedTuple):
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         module = importlib.import_module(f"pathgrad._cli.{COMMANDS[name].module}")
         return module.run(f"pathgrad {name}", rest)
     except UserError as error:
-        print(f"pathgrad: {error}", file=sys.stderr)
+        print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("pathgrad: interrupted", file=sys.stderr)

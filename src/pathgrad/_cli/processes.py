@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
 
 _CONNECT_SECONDS = 120  # for all processes to be there
 _SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
@@ -123,7 +123,7 @@ def _end(error: BaseException, who: str, again: str) -> None:
     """Say why, and end without waiting."""
     said = f"{type(error).__name__}: {error}".lower()
     if isinstance(error, UserError):
-        text, code = str(error), 2
+        text, code = as_options(error.text), 2
     elif isinstance(error, KeyboardInterrupt):
         text, code = "interrupted", 130
     elif isinstance(error, RuntimeError | ValueError) and any(word in said for word in _LOST):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, as_options
 
 from .arguments import parse
 from .compare.equal_time import equal_times
@@ -110,7 +110,7 @@ def read(paths: list[Path]) -> "tuple[list[Run], list[Broken]]":
         try:
             runs.append(read_run(path))
         except UserError as error:
-            broken.append(Broken(path, str(error)))
+            broken.append(Broken(path, as_options(error.text)))
     return runs, broken
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from .._errors import ArgumentError, named
 from .abstract import AbstractTractableField
 
 
@@ -76,7 +77,7 @@ class MLPField(AbstractTractableField):
         """
         for name, value in (("dim", dim), ("width", width), ("depth", depth)):
             if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+                raise ArgumentError(f"{named(name)} must be at least 1, got {value}.")
         sizes = [dim, *[width] * depth, dim]
         scales = [*[1.0] * depth, output_scale]
         keys = jr.split(key, depth + 1)

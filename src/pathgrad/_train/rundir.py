@@ -6,7 +6,7 @@
     lock            held while a process trains here
     .outputs        names of the further files that pathgrad wrote, such as evaluation.json
 
-This module must load fast, because the command line imports it to answer `--help`: no JAX here.
+This module must load fast, because the command line imports it to answer for help: no JAX here.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import UserError
+from .._errors import UserError, named
 from .files import TEMPORARY, write_atomically
 from .toml import dump_toml
 
@@ -195,7 +195,7 @@ class RunDir:
             holder = stream.read().decode() or "unknown"
             raise RunError(
                 f"Another process (pid {holder}) is training in {self.path}. Wait until it ends, "
-                "stop it, or choose another --out."
+                f"stop it, or choose another {named('out')}."
             ) from error
         except OSError:
             pass  # some network file systems have no locks; training there beats refusing to
@@ -207,17 +207,17 @@ class RunDir:
         if held and "config.toml" not in held:
             raise RunError(
                 f"{self.path} is not empty and is not a run directory (it has no config.toml), so "
-                "nothing is written there. Choose another --out."
+                f"nothing is written there. Choose another {named('out')}."
             )
         if held and overwrite and "experiment" not in self.config:
             raise RunError(
                 f"{self.path / 'config.toml'} is not one of pathgrad's, so nothing is replaced there. Choose "
-                "another --out."
+                f"another {named('out')}."
             )
         if held and not overwrite:
             raise RunError(
-                f"{self.path} already holds a run. Choose another --out, continue it with "
-                "--resume, or replace it with --overwrite."
+                f"{self.path} already holds a run. Choose another {named('out')}, go on with this one by "
+                f"{named('resume')}, or replace it by {named('overwrite')}."
             )
 
     def _remove_own_files(self) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pathgrad._errors import UserError
+from pathgrad._errors import ArgumentError, UserError, named
 
 from .options import FlowOptions, TrainOptions
 
@@ -86,7 +86,7 @@ def build(options: CustomOptions) -> Any:
     from .problem import Problem, keys, make_flow, make_training
 
     if options.dim < 1:
-        raise UserError(f"--dim must be at least 1, got {options.dim}.")
+        raise ArgumentError(f"{named('dim')} must be at least 1, got {options.dim}.")
     density = load_density(options.density)
     target = _checked(density, options)
     flow_key, _, _ = keys(options.training.seed)

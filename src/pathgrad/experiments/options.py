@@ -1,4 +1,4 @@
-"""What every experiment lets one choose. No JAX here: the command line reads it to answer `--help`."""
+"""What every experiment lets one choose. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 import types

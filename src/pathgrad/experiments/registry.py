@@ -4,7 +4,7 @@ import dataclasses
 from types import ModuleType
 from typing import Any
 
-from pathgrad._errors import UserError
+from pathgrad._errors import ArgumentError, UserError
 
 from . import custom, toy
 from .options import from_mapping
@@ -45,5 +45,7 @@ def build(name: str, options: Any) -> Any:
     """Return the `Problem` of an experiment; bad values become a `UserError`."""
     try:
         return EXPERIMENTS[name][0].build(options)
+    except ArgumentError:  # which it is already, with its arguments marked
+        raise
     except ValueError as error:
         raise UserError(str(error)) from error

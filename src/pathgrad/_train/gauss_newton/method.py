@@ -22,7 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..._errors import ArgumentError, UserError
+from ..._errors import ArgumentError, UserError, named
 from ..._objectives import ReverseKL
 from ..method import AbstractMethod
 from .runner import GaussNewtonRunner, GaussNewtonState
@@ -89,7 +89,7 @@ class GaussNewton(AbstractMethod):
                 f"The flow has {count} parameters, too many for Gauss-Newton: its metric has {count}^2 "
                 f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step wants gradients of "
                 f"{self.draws_per_parameter * count:.0f} single draws. Use Adam with path gradients "
-                "(`optax.adam`, --optimizer adam), or a smaller field. "
+                f"as the {named('optimizer')}, or a smaller field. "
                 f"(`GaussNewton(max_parameters={self.max_parameters})` is the limit.)"
             )
         return GaussNewtonState(

@@ -9,6 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
+from pathgrad._errors import ArgumentError, named
 
 from .channels import channels, weighted_sum
 from .lattice import orbits, spectrum, transform
@@ -66,17 +67,17 @@ class LatticeField(pg.AbstractTractableField):
             key: Source of the initial bonds and frequencies.
         """
         if time_kernels < 1 or time_kernels % 2 == 0:
-            raise ValueError(
-                f"--time-kernels must be odd (sines, cosines, a constant), got {time_kernels}."
+            raise ArgumentError(
+                f"{named('time_kernels')} must be odd (sines, cosines, a constant), got {time_kernels}."
             )
         for name, value, least in (
             ("size", size, 2),
-            ("time-bond", time_bond, 1),
+            ("time_bond", time_bond, 1),
             ("features", features, 2),
             ("channels", channels, 1),
         ):
             if value < least:
-                raise ValueError(f"--{name} must be at least {least}, got {value}.")
+                raise ArgumentError(f"{named(name)} must be at least {least}, got {value}.")
         omega_key, time_key, feature_key = jr.split(key, 3)
         orthogonal = jax.nn.initializers.orthogonal()
         return cls(

@@ -1,9 +1,9 @@
-"""What can be chosen about a lattice run. No JAX here: the command line reads it to answer `--help`."""
+"""What can be chosen about a lattice run. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 from typing import Any, Literal
 
-from pathgrad._errors import UserError
+from pathgrad._errors import ArgumentError, named
 
 from ..options import TrainOptions
 from .reference import COUPLINGS, MASS_SQUARED
@@ -66,9 +66,9 @@ class Phi4Options:
         if self.coupling is not None:
             return self.coupling
         if self.size not in COUPLINGS:
-            raise UserError(
-                f"There is no benchmark coupling for --size {self.size}, only for "
-                f"{', '.join(map(str, COUPLINGS))}: give --coupling."
+            raise ArgumentError(
+                f"There is no benchmark coupling for {named('size')} {self.size}, only for "
+                f"{', '.join(map(str, COUPLINGS))}: give {named('coupling')}."
             )
         return COUPLINGS[self.size]
 
@@ -104,10 +104,10 @@ LADDER_SIZES = tuple(_RUNGS)
 
 
 def ladder(size: int, seed: int) -> list[Phi4Options]:
-    """Return the runs of `--preset best`, from the smallest lattice to the one asked for."""
+    """Return the runs of the preset `best`, from the smallest lattice to the one asked for."""
     if size not in _RUNGS:
-        raise UserError(
-            f"--preset best climbs to one of the sizes {', '.join(map(str, _RUNGS))}, got --size {size}."
+        raise ArgumentError(
+            f"{named('size')} of the preset `best` must be one of {', '.join(map(str, _RUNGS))}, got {size}."
         )
     rungs = []
     for each, ((times, features, channels), solver_steps, steps) in _RUNGS.items():

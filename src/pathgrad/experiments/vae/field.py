@@ -11,7 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
-from pathgrad._errors import UserError
+from pathgrad._errors import ArgumentError, named
 
 # A leaf that each image has its own of. The code that reads it only ever sees the array.
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
     """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
     for name, value in (("latent", dim), ("width", width), ("depth", depth)):
         if value < 1:
-            raise UserError(f"--{name} must be at least 1, got {value}.")
+            raise ArgumentError(f"{named(name)} must be at least 1, got {value}.")
     sizes = [dim, *[width] * depth, dim]
     return list(itertools.pairwise(sizes))
 
@@ -123,7 +123,7 @@ def shared_layers(key: Key[Array, ""], sizes: list[tuple[int, int]]) -> tuple[La
 def update_size(sizes: list[tuple[int, int]], rank: int) -> int:
     """Return how many numbers an image gives to one field."""
     if rank < 1:
-        raise UserError(f"--rank must be at least 1, got {rank}.")
+        raise ArgumentError(f"{named('rank')} must be at least 1, got {rank}.")
     return sum(rank * (size_in + size_out) + size_out for size_in, size_out in sizes)
 
 

@@ -1,4 +1,4 @@
-"""What can be chosen about an autoencoder. No JAX here: the command line reads it to answer `--help`."""
+"""What can be chosen about an autoencoder. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
 from typing import Any, Literal

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from pathgrad._errors import UserError
+from pathgrad._errors import UserError, named
 
 from .sources import HOW_CHOSEN, File, Source
 
@@ -58,7 +58,7 @@ def read(name: str, source: Source, part: str, folder: Path) -> tuple[Path, byte
             remedy = "Put an undamaged one in its place"
         raise UserError(
             f"{path} is damaged, or another file of that name: it {_difference(file, found)}. "
-            f"{remedy}; or name another folder with --data."
+            f"{remedy}; or name another folder by {named('data')}."
         )
     return path, contents
 

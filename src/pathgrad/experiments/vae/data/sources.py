@@ -4,6 +4,8 @@ import dataclasses
 import os
 from pathlib import Path
 
+from pathgrad._errors import named
+
 
 @dataclasses.dataclass(frozen=True)
 class File:
@@ -157,7 +159,7 @@ SOURCES = {
 
 DATASETS = tuple(SOURCES)
 
-HOW_CHOSEN = "chosen by --data, else by the environment variable PATHGRAD_DATA"
+HOW_CHOSEN = f"chosen by {named('data')}, else by the environment variable PATHGRAD_DATA"
 
 
 def data_folder(given: Path | str | None) -> Path:
