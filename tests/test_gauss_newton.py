@@ -16,7 +16,6 @@ from pathgrad._train.second_order import _spread
 
 from .helpers import ravel
 
-pytestmark = pytest.mark.xdist_group("gauss-newton")
 COVARIANCE = jnp.array([[1.3, 0.7], [0.7, 0.9]])
 ALL = np.ones(4000, bool)
 MEAN = jnp.array([0.8, -1.5])

@@ -22,9 +22,6 @@ from pathgrad.experiments.vae.model import Autoencoder
 
 from .helpers import ESTIMATORS, RTOL, TOLERANCE, ravel
 
-# Compiled functions are shared: one process runs them all.
-pytestmark = pytest.mark.xdist_group("vae_gradients")
-
 N = 3
 LATENT = 3
 BETA = 0.7

@@ -21,8 +21,6 @@ from pathgrad.experiments.vae.layers import GatedConvolution
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
 
-pytestmark = pytest.mark.xdist_group("vae_training")
-
 
 def autoencoder(shape=(4, 4), *, trunks=False, **changes):
     """A model for small images; without `trunks`, with one layer each for encoder and decoder."""
