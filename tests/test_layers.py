@@ -13,11 +13,11 @@ SOURCE = Path(pathgrad.__file__).parent
 
 # A module may import from its own layer, and from those that `MAY_IMPORT` gives it.
 LAYERS = (
-    {"_errors", "devices", "_draw", "_tree"},
+    {"_errors", "_outcome", "devices", "_draw", "_tree"},
     {"_bases", "_target", "_fields", "_divergence"},
     {"_integrators"},
     {"_adjoints", "_transport", "_transforms", "_flow"},
-    {"_estimators", "_objective", "_check", "_evaluate", "metrics"},
+    {"_estimators", "_objective", "_check", "_evaluate", "_verdict", "metrics"},
     {"_train"},
     {"experiments", "_bench", "_plots", "_report"},
     {"_cli", "__main__"},
