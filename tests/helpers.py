@@ -1,6 +1,8 @@
 """The registry of what exists, the flows and targets to try it on, and where tolerances come from."""
 
 import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -43,29 +45,6 @@ INTEGRATORS = {
 ADJOINTS = {"discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
 
 
-def every(*registries):
-    """Parametrise over all combinations of the registries, by name."""
-    return [
-        pytest.param(*names, id="-".join(names), marks=_marks(names))
-        for names in itertools.product(*registries)
-    ]
-
-
-# Adaptive combinations take long to compile for all contracts. This one runs every day; the rest of
-# the product runs in `make test-slow`.
-ADAPTIVE_EVERY_DAY = (("closed", "dopri5", "backsolve"),)
-
-
-def _marks(names):
-    marks = [
-        pytest.mark.xdist_group("-".join(names))
-    ]  # what shares compiled functions stays together
-    several = "hutchinson-3" in names and names[1:] != ("rk4", "discrete")
-    if several or ("rk4" not in names and names not in ADAPTIVE_EVERY_DAY):
-        marks.append(pytest.mark.slow)
-    return marks
-
-
 class BentField(pg.AbstractTractableField):
     """dx/dt = A x + b + bend * curved(t, x).
 
@@ -91,15 +70,24 @@ class BentField(pg.AbstractTractableField):
 
 
 class SkewedTarget(eqx.Module):
-    """An asymmetric density in two dimensions with a trainable leaf, or (`skew` zero) a known normal."""
+    """An asymmetric density with a trainable leaf, or (`skew` zero) a known one."""
 
     tilt: jnp.ndarray
     skew: jnp.ndarray
-    normal: pg.FullNormal
+    density: Any
 
     def log_prob(self, x):
         skewed = jnp.vdot(self.tilt, jnp.tanh(x)) - 0.3 * x[0] ** 2 * x[1]
-        return self.normal.log_prob(x) + self.skew * skewed + 4.0
+        return self.density.log_prob(x) + self.skew * skewed + 4.0
+
+
+class FrozenCopy(eqx.Module):
+    """A flow as a target: known by its inverse, and nothing to train."""
+
+    flow: pg.Flow
+
+    def log_prob(self, x):
+        return pg.freeze(self.flow).exact().log_prob(x[None], throw=False)[0]
 
 
 def bent_field(bend=1.0):
@@ -119,9 +107,8 @@ def affine_solution(field, t0, t1):
     return whole[:d, :d], whole[:d, d]
 
 
-def affine_normal(base, field, t0, t1):
-    """Return mean and covariance of a diagonal normal carried along an affine field."""
-    matrix, shift = affine_solution(field, t0, t1)
+def affine_normal(base, matrix, shift):
+    """Return mean and covariance of a diagonal normal after an affine map."""
     variance = jnp.diag(jnp.exp(2 * base.log_scale))
     return matrix @ base.mean + shift, matrix @ variance @ matrix.T
 
@@ -144,11 +131,121 @@ def bent_flow(divergence="closed", integrator="rk4", adjoint="discrete", bend=1.
 
 def straight_density():
     """The density of `bent_flow` with `bend` zero."""
-    return pg.FullNormal.from_covariance(*affine_normal(trained_base(), bent_field(0.0), T0, T1))
+    return pg.FullNormal.from_covariance(*affine_normal(trained_base(), *_straight()))
 
 
-def skewed_target(skew=1.0):
-    return SkewedTarget(jnp.array([0.8, -0.4]), jnp.asarray(skew), straight_density())
+def skewed_target():
+    return FLOWS["closed-rk4-discrete"].target()
+
+
+class Case(NamedTuple):
+    """A flow that every contract is tried on.
+
+    Attributes:
+        flow: Of the bend of its field, if it has one.
+        linear: Returns matrix and shift of the whole map at `bend` zero, where it is an affine one.
+    """
+
+    flow: Callable[[float], pg.Flow]
+    linear: Callable[[], Any] | None = None
+
+    @property
+    def density(self):
+        """What the flow's density is at `bend` zero, from elsewhere where that is known."""
+        flow = self.flow(0.0)
+        if self.linear is None:
+            return FrozenCopy(flow)
+        return pg.FullNormal.from_covariance(*affine_normal(flow.base, *self.linear()))
+
+    def target(self, skew=1.0):
+        tilt = jnp.array([0.8, -0.4, 0.5])[: self.flow(0.0).shape[0]]
+        return SkewedTarget(tilt, jnp.asarray(skew), self.density)
+
+
+def affine(sign=1.0):
+    return pg.Affine(jnp.array([0.4, -0.9]), sign * jnp.array([-0.5, 0.3]))
+
+
+def coupling(dim=2, seed=0, **options):
+    """A coupling that is not near the identity."""
+    return pg.AffineCoupling(dim, 4, 1, key=jr.key(seed), output_scale=2.0, bound=1.5, **options)
+
+
+def spatial_base():
+    return pg.DiagonalNormal(jnp.array([0.3, -0.5, 0.2]), jnp.array([-0.2, 0.4, 0.1]))
+
+
+def cnf(bend, divergence="closed", adjoint="discrete"):
+    (only,) = bent_flow(divergence, "rk4", adjoint, bend).transforms
+    return only
+
+
+def plane(*transforms):
+    return pg.Flow(trained_base(), transforms)
+
+
+def space(*transforms):
+    return pg.Flow(spatial_base(), transforms)
+
+
+def _straight():
+    return affine_solution(bent_field(0.0), T0, T1)
+
+
+def _stretched(bijection):
+    return jnp.diag(jnp.exp(bijection.log_scale)), bijection.shift
+
+
+def _in_a_row(*maps):
+    matrix, shift = jnp.eye(2), jnp.zeros(2)
+    for more, offset in maps:
+        matrix, shift = more @ matrix, more @ shift + offset
+    return matrix, shift
+
+
+BIJECTIONS = {
+    "affine": Case(lambda bend: plane(affine()), lambda: _stretched(affine())),
+    "coupling": Case(lambda bend: space(coupling(3))),
+    "flipped": Case(lambda bend: space(coupling(3, flip=True))),
+    "couplings": Case(
+        lambda bend: space(
+            coupling(3), coupling(3, 1, flip=True), pg.Affine.identity((3,)), coupling(3, 2)
+        )
+    ),
+    "affine-cnf-affine": Case(
+        lambda bend: plane(affine(), cnf(bend, "exact"), affine(-1.0)),
+        lambda: _in_a_row(_stretched(affine()), _straight(), _stretched(affine(-1.0))),
+    ),
+    "coupling-cnf-coupling": Case(
+        lambda bend: plane(coupling(), cnf(bend, adjoint="backsolve"), coupling(seed=1, flip=True))
+    ),
+    "cnf-coupling-cnf": Case(lambda bend: plane(cnf(bend), coupling(), cnf(-bend, "hutchinson"))),
+}
+FLOWS = BIJECTIONS | {
+    "-".join(names): Case(lambda bend, names=names: bent_flow(*names, bend), _straight)
+    for names in itertools.product(DIVERGENCES, INTEGRATORS, ADJOINTS)
+}
+
+# Adaptive combinations take long to compile for all contracts. This one runs every day; the rest of
+# the product runs in `make test-slow`.
+ADAPTIVE_EVERY_DAY = ("closed-dopri5-backsolve",)
+
+
+def every_flow(only=lambda case: True):
+    """Parametrise over the flows of the registry, by name."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if _is_slow(name) else [])
+        for name, case in FLOWS.items()
+        if only(case)
+    ]
+
+
+def _is_slow(name):
+    if name in BIJECTIONS or name in ADAPTIVE_EVERY_DAY:
+        return False
+    if name.startswith("hutchinson-3"):
+        return name != "hutchinson-3-rk4-discrete"
+    return "rk4" not in name
 
 
 def ravel(tree):

@@ -21,8 +21,6 @@ from .helpers import (
     trained_base,
 )
 
-pytestmark = pytest.mark.xdist_group("adjoints")
-
 N = 4
 COARSE = 3  # steps of 0.57: here the continuous and the discrete gradient differ
 

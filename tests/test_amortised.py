@@ -15,9 +15,6 @@ import pathgrad as pg
 
 from .helpers import ESTIMATORS, RTOL, T0, T1, TOLERANCE
 
-# Compiled functions are shared: one process runs them all.
-pytestmark = pytest.mark.xdist_group("amortised")
-
 N = 5
 KEY = jr.key(3)
 

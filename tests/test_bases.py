@@ -16,9 +16,6 @@ import pathgrad as pg
 
 from .helpers import TOLERANCE
 
-# Compiled functions are shared: one process runs them all.
-pytestmark = pytest.mark.xdist_group("bases")
-
 SHAPES = {"vector": (2,), "lattice": (2, 3)}
 DRAWS = 4000
 

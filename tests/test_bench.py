@@ -21,8 +21,6 @@ from pathgrad._cli import bench
 from pathgrad._cli.main import main
 from pathgrad.experiments.options import FlowOptions
 
-pytestmark = pytest.mark.xdist_group("bench")
-
 # FLOPs
 
 

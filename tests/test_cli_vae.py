@@ -12,8 +12,6 @@ from pathgrad.experiments.vae import convolution, problem
 from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.verdict import read_verdict
 
-pytestmark = pytest.mark.xdist_group("vae-commands")
-
 TINY = [
     "--channels", "1", "--latent", "2", "--width", "4", "--rank", "1", "--cnfs", "1", "--solver", "rk4",
     "--solver-steps", "2", "--batch", "20", "--block", "1", "--warmup-epochs", "2",

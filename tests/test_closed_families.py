@@ -14,9 +14,6 @@ import pathgrad as pg
 
 from .helpers import ESTIMATORS, T0, T1, TOLERANCE, SkewedTarget, affine_solution
 
-# Compiled functions are shared: one process runs them all.
-pytestmark = pytest.mark.xdist_group("closed_families")
-
 N = 4
 BATCHES = 600
 

@@ -24,7 +24,6 @@ from pathgrad._cli.main import main
 from pathgrad._cli.processes import Processes
 from pathgrad._train.block_gradients import BlockGradients
 
-pytestmark = pytest.mark.xdist_group("devices")
 ROOT = Path(__file__).parent.parent
 TINY = ["--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16"]
 SECONDS = 240  # a busy machine compiles slowly

@@ -14,8 +14,6 @@ import pathgrad as pg
 
 from .helpers import TOLERANCE, ravel
 
-pytestmark = pytest.mark.xdist_group("divergence")
-
 SHAPE = (2, 3)
 ACTIVATIONS = {"tanh": jnp.tanh, "softplus": jax.nn.softplus, "silu": jax.nn.silu, "sin": jnp.sin}
 TIME, POINT = np.float64(0.7), np.random.default_rng(5).normal(size=SHAPE)

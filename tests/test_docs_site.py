@@ -19,9 +19,6 @@ import pathgrad._api
 
 from .docs_helpers import DOCS, ROOT
 
-# The site is built once, by one process.
-pytestmark = pytest.mark.xdist_group("docs_site")
-
 PUBLIC = [n for n in vars(pathgrad._api) if not n.startswith("_") and n != "jaxtyping"]
 
 

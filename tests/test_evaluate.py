@@ -11,9 +11,8 @@ import pytest
 
 import pathgrad as pg
 
-from .helpers import bent_flow, straight_density
+from .helpers import bent_flow, coupling, straight_density
 
-pytestmark = pytest.mark.xdist_group("evaluate")
 N = 20000
 
 
@@ -130,6 +129,17 @@ def test_shift_of_the_solver_and_its_error_against_closed_forms():
     for values, error in ((kept[0], found.ess_err), (kept[1] - kept[0], found.ess_shift_err)):
         jackknife = math.sqrt(399 / 400 * np.sum((values - values.mean()) ** 2))
         assert error == pytest.approx(jackknife, rel=0.15)
+
+
+def test_a_flow_without_an_ode_is_not_asked_about_solver_steps():
+    base = pg.DiagonalNormal.standard((2,))
+    flow = pg.Flow(base, [coupling(2), coupling(2, flip=True), pg.Affine.identity((2,))])
+    target = pg.LogDensity(pg.freeze(base).log_prob, (2,))
+    found = pg.evaluate(flow, target, key=jr.key(0), n=2000)
+    shifts = (found.solver_shift, found.solver_shift_err, found.ess_shift, found.ess_shift_err)
+    assert shifts == (0.0, 0.0, 0.0, 0.0)
+    assert found.evaluations == 0
+    assert not [w for w in found.warnings if "solver" in w]
 
 
 def test_weights_with_a_heavy_tail_are_warned_of():

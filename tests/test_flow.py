@@ -23,8 +23,6 @@ from .helpers import (
     trained_base,
 )
 
-pytestmark = pytest.mark.xdist_group("flow")
-
 N = 6
 
 

@@ -18,7 +18,6 @@ from pathgrad.experiments.phi4 import options as phi4
 from pathgrad.experiments.phi4.options import ladder
 from pathgrad.experiments.registry import read_options
 
-pytestmark = pytest.mark.xdist_group("gauss-newton commands")
 TOY = ["train", "toy", "--optimizer", "gauss-newton", "--width", "4", "--depth", "1"]
 TOY += ["--solver-steps", "4", "--checkpoint-seconds", "0"]
 

@@ -14,8 +14,6 @@ from pathgrad._integrators.abstract import largest_rms
 
 from .helpers import RTOL, T0, T1, TOLERANCE
 
-pytestmark = pytest.mark.xdist_group("integrators")
-
 INTEGRATORS = {
     "rk4": pg.FixedStep(200),
     "dopri5": pg.Adaptive(RTOL, RTOL, "dopri5"),

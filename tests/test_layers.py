@@ -17,7 +17,7 @@ LAYERS = (
     {"_bases", "_target", "_fields", "_divergence"},
     {"_integrators"},
     {"_adjoints", "_transport", "_transforms", "_flow"},
-    {"_estimators", "_objective", "_check", "_evaluate", "metrics"},
+    {"_estimators", "_objectives", "_check", "_evaluate", "metrics"},
     {"_train"},
     {"experiments", "_bench", "_plots", "_report"},
     {"_cli", "__main__"},

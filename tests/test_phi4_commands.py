@@ -26,7 +26,6 @@ from pathgrad.experiments.problem import Problem, make_settings
 from .helpers import bent_flow, straight_density
 from .test_phi4_observables import free_means
 
-pytestmark = pytest.mark.xdist_group("phi4 commands")
 SIZE, MASS_SQUARED = 4, 0.6
 FREE = Phi4(SIZE, 0.0, MASS_SQUARED)
 # Exact: each mode of the action is a normal integral.

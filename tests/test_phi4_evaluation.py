@@ -22,7 +22,6 @@ from pathgrad.experiments.phi4.theory import Phi4
 from .helpers import TOLERANCE
 from .test_phi4_observables import free_means
 
-pytestmark = pytest.mark.xdist_group("phi4 evaluation")
 SIZE, MASS_SQUARED = 4, 0.6
 FREE = Phi4(SIZE, 0.0, MASS_SQUARED)
 # Exact: each mode of the action is a normal integral.

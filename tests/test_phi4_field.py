@@ -21,7 +21,6 @@ from .phi4_helpers import rough_field
 from .test_costs import compile_for, flops, temporary_bytes
 
 T = jnp.asarray(0.37)
-pytestmark = pytest.mark.xdist_group("phi4-field")
 
 
 def point_operations(phi):

@@ -19,8 +19,6 @@ from pathgrad.experiments.phi4.transfer import enlarging_matrix, grow
 from .helpers import ravel
 from .phi4_helpers import COUPLING, rough_field, transfer_matrix_log_z
 
-pytestmark = pytest.mark.xdist_group("phi4-flow")
-
 
 def linear_field(size, m2):
     """The field whose flow takes unit normals to the free field: constant in time, linear, nothing else."""

@@ -16,7 +16,6 @@ from pathgrad.experiments.phi4.theory import Phi4
 
 from .helpers import TOLERANCE
 
-pytestmark = pytest.mark.xdist_group("phi4 observables")
 ALGEBRA = TOLERANCE["algebra"]
 
 

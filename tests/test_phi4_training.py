@@ -13,8 +13,6 @@ from pathgrad.experiments.phi4.options import PRESETS, LatticeFlowOptions, Phi4O
 from pathgrad.experiments.phi4.problem import solver_steps
 from pathgrad.experiments.problem import Problem
 
-pytestmark = pytest.mark.xdist_group("phi4-training")
-
 SMALL = [
     "--time-bond",
     "2",

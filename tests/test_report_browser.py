@@ -21,7 +21,6 @@ pytestmark = [
         CHROMIUM is None,
         reason="no Chromium is installed: `apt-get install chromium`, or name one in CHROMIUM",
     ),
-    pytest.mark.xdist_group("chromium"),
 ]
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from pathgrad._train.checkpoint import read_header
 
 TINY = ["--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16"]
@@ -45,7 +43,6 @@ def wait_for_checkpoints(out: Path, process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.xdist_group("killing")
 def test_killed_and_interrupted_runs_resume_to_the_same_bits(tmp_path):
     whole = start(tmp_path / "whole")
     out = tmp_path / "broken"

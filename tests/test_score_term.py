@@ -12,10 +12,16 @@ from jax.flatten_util import ravel_pytree
 
 import pathgrad as pg
 
-from .helpers import ESTIMATORS, T0, T1, TOLERANCE, affine_normal, ravel, trained_base
-
-# Compiled functions are shared: one process runs them all.
-pytestmark = pytest.mark.xdist_group("score_term")
+from .helpers import (
+    ESTIMATORS,
+    T0,
+    T1,
+    TOLERANCE,
+    affine_normal,
+    affine_solution,
+    ravel,
+    trained_base,
+)
 
 N = 4
 BATCHES = 1000
@@ -100,7 +106,7 @@ def affine_fisher():
     def moments_and_jacobians(vector):
         def moments(vector):
             own = unravel(vector)
-            return affine_normal(own.base, own.transforms[0].field, T0, T1)
+            return affine_normal(own.base, *affine_solution(own.transforms[0].field, T0, T1))
 
         return moments(vector), jax.jacfwd(moments)(vector)
 
@@ -130,7 +136,7 @@ def test_total_gradient_at_the_optimum_has_the_fisher_information_over_n_as_vari
     """At q = p the path gradient is zero, and the noise of a batch of N is the score term's, over N."""
     flow = carried(0.0, pg.Exact())
     density = pg.FullNormal.from_covariance(
-        *affine_normal(trained_base(), affine_field(0.0), T0, T1)
+        *affine_normal(trained_base(), *affine_solution(affine_field(0.0), T0, T1))
     )
 
     @eqx.filter_jit

@@ -15,8 +15,6 @@ from pathgrad._tree import freeze
 
 from .helpers import ESTIMATORS, T0, T1, TOLERANCE, trained_base
 
-pytestmark = pytest.mark.xdist_group("tally")
-
 N = 3
 KEY = jr.key(5)
 CALLS = [0]

@@ -12,8 +12,6 @@ from pathgrad.experiments.vae import convolution, evaluation
 from pathgrad.experiments.vae.likelihood import log_likelihood
 from pathgrad.experiments.vae.model import Autoencoder
 
-pytestmark = pytest.mark.xdist_group("vae-evaluation")
-
 SHAPE = (8, 4)
 
 

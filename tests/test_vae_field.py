@@ -20,8 +20,6 @@ from pathgrad.experiments.vae.field import (
 
 from .helpers import TOLERANCE
 
-pytestmark = pytest.mark.xdist_group("vae_field")
-
 N, DIM, WIDTH, RANK = 4, 3, 5, 2
 TIME = 0.37
 NUMPY = {"softplus": lambda a: np.log1p(np.exp(a)), "tanh": np.tanh}

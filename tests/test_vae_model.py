@@ -19,8 +19,6 @@ from pathgrad.experiments.vae.networks import Decoder, Encoder
 from pathgrad.experiments.vae.options import AutoencoderOptions, preset
 from pathgrad.experiments.vae.problem import make_model
 
-pytestmark = pytest.mark.xdist_group("vae_model")
-
 # Shape and grey levels of the images.
 IMAGES = {
     "mnist": ((28, 28), 2),

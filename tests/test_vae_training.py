@@ -180,13 +180,16 @@ def test_steps_that_are_not_finite_are_skipped(model):
     objective = dataclasses.replace(training.objective, beta=lambda step: weights[step // 5])
     trainer = pg.Trainer(objective, training.method, key=jr.key(6))
     rows, kept = [], []
-    with pytest.raises(pg.TrainingDiverged, match="10 steps in a row from step 15 on") as caught:
+
+    def go_on():
         for state, row in trainer.blocks(trainer.init(model), 100):
             rows.append(row)
             # Copies: the next block overwrites these arrays.
-            kept.append(
-                jax.tree.map(np.array, eqx.filter((state.model, state.memory), eqx.is_array))
-            )
+            arrays = eqx.filter((state.model, state.memory), eqx.is_array)
+            kept.append(jax.tree.map(np.array, arrays))
+
+    with pytest.raises(pg.TrainingDiverged, match="10 steps in a row from step 15 on") as caught:
+        go_on()
     assert caught.value.outcome is pg.Outcome.DENSITY_NOT_FINITE
     assert [row.step for row in rows] == [5, 10, 15, 20, 25]
     assert [row.skipped for row in rows] == [0, 5, 5, 10, 15]
