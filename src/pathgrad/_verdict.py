@@ -160,7 +160,7 @@ def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
             return None
     try:
         return judge(evaluation)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -194,17 +194,32 @@ def _coverage(numbers: Mapping[str, Any]) -> Reason | None:
     return None if forward is None or forward >= 0.5 * numbers["ess"] else Reason.MISSED_MODE
 
 
+def ess_moves(numbers: Mapping[str, Any]) -> bool | None:
+    """Say whether the ESS moves with the solver by more than its error; `None` where that is not known."""
+    shift, error = numbers.get("ess_shift"), numbers.get("ess_err")
+    if shift is None or error is None:
+        return None
+    total = math.hypot(error, numbers.get("ess_shift_err") or 0.0)
+    return abs(shift) > max(total, _resolution(numbers))
+
+
 def _solver(numbers: Mapping[str, Any]) -> Reason | None:
     shift = _number(numbers["solver_shift"])
     if math.isnan(shift):
         return Reason.UNCHECKED_SOLVER
-    limits = _with_limits(numbers)
-    if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
+    limit = _shift_limit(numbers["log_z_err"], numbers.get("solver_shift_err"))
+    if abs(shift) > max(limit, _resolution(numbers)):
         return Reason.COARSE_SOLVER
-    error = math.hypot(numbers["ess_err"], numbers.get("ess_shift_err") or 0.0)
-    if abs(_number(numbers.get("ess_shift", 0.0))) > max(error, limits["resolution"]):
-        return Reason.ESS_MOVES
-    return None
+    return Reason.ESS_MOVES if ess_moves(numbers) else None
+
+
+def _shift_limit(log_z_err: float | None, shift_err: float | None) -> float:
+    return math.hypot(_number(log_z_err), shift_err or 0.0)
+
+
+def _resolution(numbers: Mapping[str, Any]) -> float:
+    """Return below what a shift is rounding: every log-weight is known to as much."""
+    return max(_NO_SHIFT, numbers.get("rounding") or 0.0)
 
 
 def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,11 +231,7 @@ def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
         "khat_limit": khat_limit(n),
         # The limit solved for n: 1 - 1/log10(n) = k.
         "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
-        "shift_limit": math.hypot(
-            _number(numbers["log_z_err"]), numbers.get("solver_shift_err") or 0.0
-        ),
-        # Below this, a shift is rounding: every log-weight is known to as much.
-        "resolution": max(_NO_SHIFT, numbers.get("rounding") or 0.0),
+        "shift_limit": _shift_limit(numbers.get("log_z_err"), numbers.get("solver_shift_err")),
     }
 
 
