@@ -15,6 +15,7 @@ import numpy as np
 
 import pathgrad as pg
 from pathgrad._train.progress import report
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir, provenance
 from pathgrad.experiments import registry
 from pathgrad.experiments.problem import keys
@@ -148,8 +149,8 @@ def _train(
                 row = latest
                 _watch_bound(latest, problem, alarmed)
                 if is_first():
-                    run.append_metrics(latest)
-                tell(latest)
+                    run.append_metrics(Row.of(latest))
+                tell(Row.of(latest))
                 # A signal may reach one process only, and all must stop at the same step.
                 if ended := pg.devices.any_process(stopped()):
                     break

@@ -22,6 +22,7 @@ from ..devices import any_process, mesh_for, on_one_device, replicated, several_
 from . import step as one
 from .block_gradients import BlockGradients
 from .gauss_newton import GaussNewton
+from .row import Row as TypedRow
 from .step import StepInfo, TrainState
 
 Row = dict[str, float | int]
@@ -301,7 +302,7 @@ def fit(
         with report(steps, visible=progress, max_seconds=max_seconds) as tell:
             for state, row in trainer.blocks(state, steps, max_seconds):
                 history.append(row)
-                tell(row)
+                tell(TypedRow.of(row))
     except TrainingDiverged as failure:
         failure.state = on_one_device(failure.state)
         raise
