@@ -119,11 +119,10 @@ def _headline(result: Result) -> str:
         for name, text in parts
         if (value := number_of(result, name)) is not None
     ]
-    if known:
-        words.append(f"({' + '.join(known)} nats)")
-        words.insert(1, words.pop())
+    if known:  # the parts of the first
+        words[:1] = [" ".join([*words[:1], f"({' + '.join(known)} nats)"])]
     of = f"{result['images']:,} test images" if result.get("images") else "test images"
-    return f"{title_of(dataset)}, {of}: {', '.join(words)}".replace(", (", " (")
+    return f"{title_of(dataset)}, {of}: {', '.join(words)}"
 
 
 def _array(arrays: Arrays, name: str) -> np.ndarray:

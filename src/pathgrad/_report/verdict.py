@@ -192,9 +192,8 @@ def _level(run: Run) -> Trust:
 def _log_z_alone(run: Run) -> bool:
     """Say whether a coarse solver is all that is wrong, and moves the ESS by no more than its error."""
     found = read_verdict(run.evaluation)
-    if found is None or [r for r in found.reasons if r.level > Level.GOOD] != [
-        Reason.COARSE_SOLVER
-    ]:
+    grave = [] if found is None else [r for r in found.reasons if r.level > Level.GOOD]
+    if grave != [Reason.COARSE_SOLVER]:
         return False
     names = ("ess_shift", "ess_err", "ess_shift_err", "rounding")
     return ess_moves({name: number(run.evaluation, name) for name in names}) is False
