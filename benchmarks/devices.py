@@ -53,7 +53,7 @@ def train(way: str, out: Path, words: list[str]) -> float:
     if any(codes):
         raise SystemExit(f"{way}: a process failed; {' '.join(command)}")
     rows = RunDir.open(out).read_metrics()
-    return (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["step"] - rows[0]["step"])
+    return (rows[-1].seconds - rows[0].seconds) / (rows[-1].step - rows[0].step)
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from pathgrad._target import log_prob_of
 from pathgrad._train import second_order
 from pathgrad._train.damped_step import damped_step
 from pathgrad._train.log_weight_moments import Model
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import provenance
 from pathgrad._train.second_order import SecondOrder
 from pathgrad.experiments.phi4.options import ladder
@@ -110,7 +111,8 @@ def train(form: str, options, seconds: float) -> dict:
     state = pg.init(problem.flow, problem.target, problem.settings.optimizer)
     rows = []
     for state, row in trainer.blocks(state, 10**6, seconds):
-        rows.append({name: row.get(name) for name in ("step", "seconds", "ess", "kl", "damping")})
+        row = Row.of(row)
+        rows.append({name: row.value(name) for name in ("step", "seconds", "ess", "kl", "damping")})
         print(form, rows[-1], flush=True)
     found = pg.evaluate(
         state.flow,

@@ -1,12 +1,15 @@
 """Run directories made up for tests of tables and figures: what they show is known."""
 
+import dataclasses
 import math
 
 import numpy as np
 
 from pathgrad._cli.compare.summary import summarise
 from pathgrad._cli.main import main
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir
+from pathgrad._verdict import Level, Reason, Verdict
 
 SIZE = 6
 
@@ -15,11 +18,26 @@ def rows_of(ess, seconds=1.0, norm=0.5, **more):
     """Rows of a training in blocks of ten steps, each of so many seconds."""
     norms = np.broadcast_to(norm, len(ess))
     return [
-        {"step": 10 * (i + 1), "seconds": seconds * (i + 1), "ess": e, "kl": -math.log(e) / 2}
-        | {"gradient_norm": float(norms[i]), "skipped": 0}
-        | more
+        Row.of(
+            {"step": 10 * (i + 1), "seconds": seconds * (i + 1), "ess": e, "kl": -math.log(e) / 2}
+            | {"gradient_norm": float(norms[i]), "skipped": 0}
+            | more
+        )
         for i, e in enumerate(ess)
     ]
+
+
+def changed(rows, i, **numbers):
+    """Rows of which one has other numbers."""
+    return [*rows[:i], dataclasses.replace(rows[i], **numbers), *rows[i:][1:]]
+
+
+GOOD = Verdict(Level.GOOD)
+
+
+def because(*reasons):
+    """The verdict that some reasons leave, by their names."""
+    return Verdict.of(Reason[name] for name in reasons)
 
 
 def make_run(path, rows, *, estimator="path", seed=0, steps=None, provenance=None, **options):
@@ -34,16 +52,20 @@ def make_run(path, rows, *, estimator="path", seed=0, steps=None, provenance=Non
     return run
 
 
-def make_evaluation(run, *, step=30, ess=0.9, bias=0.0, arrays=True, **more):
-    """Write what `pathgrad evaluate` writes: two observables are known, and one is `bias` errors off."""
+def make_evaluation(run, *, step=30, ess=0.9, bias=0.0, arrays=True, verdict=GOOD, **more):
+    """Write what `pathgrad evaluate` writes: two observables are known, and one is `bias` errors off.
+
+    `verdict` is a value, or whatever else a file may hold there.
+    """
     observables = {
         "phi_2": {"value": 0.16 + bias * 0.005, "error": 0.003, "reference": 0.16},
         "mass_times_size": {"value": 3.9, "error": 0.05, "reference": 4.0},
         "binder": {"value": 0.2, "error": 0.1, "reference": None},
     }
     observables["phi_2"] |= {"reference_error": 0.004, "mcmc_value": 0.17, "mcmc_error": 0.003}
-    result = {"step": step, "samples": 500, "ess": ess, "kl": 0.05, "khat": 0.2}
+    result = {"step": step, "samples": 500, "failed": 0, "ess": ess, "kl": 0.05, "khat": 0.2}
     result |= {"warnings": [], "observables": observables} | more
+    result["verdict"] = verdict.to_json() if isinstance(verdict, Verdict) else verdict
     run.write_json("evaluation.json", result)
     rng = np.random.default_rng(1)
     t = np.arange(SIZE // 2 + 1)

@@ -10,6 +10,7 @@ from pathgrad._cli.compare.equal_time import equal_times
 from pathgrad._cli.compare.summary import grouped, labels_of, names_of
 from pathgrad._cli.compare.table import make_table
 from pathgrad._cli.main import main
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir
 
 from .run_helpers import four_runs, make_evaluation, make_run, read, refused, rows_of
@@ -113,8 +114,13 @@ def test_the_box_never_wraps_and_takes_names_as_they_are(tmp_path, capsys):
 
 
 def test_estimators_are_compared_at_the_end_of_the_quicker(four):
-    (said,) = [found.text for found in equal_times(read(four))]
+    (found,) = equal_times(read(four))
     # total ends after 12 s; path, with 5 s for a block, has made two blocks until then
+    assert (found.seconds, found.cost, found.begun) == (12.0, pytest.approx(1.25), False)
+    assert found.reached == ([0.5, 0.5], [0.8, 0.9])
+    assert found.early == (("path", 20, 30),)
+    assert found.below_bound == ()
+    said = found.sentence()
     assert said.startswith("path against total at L = 6, each after 12.0 s of training")
     assert "ESS 50.00% ± 0.00% against 85.00% ± 7.07%, a difference of -35.00 points" in said
     assert "A step takes 25% more time" in said
@@ -129,7 +135,7 @@ def test_gauss_newton_is_compared_with_whatever_adam_was_given(four, tmp_path):
     config = run.config
     config["options"]["training"]["optimizer"] = "gauss-newton"
     run.write_config(config)
-    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "second"]))]
+    (said,) = [found.sentence() for found in equal_times(read([four[0], tmp_path / "second"]))]
     assert said.startswith("gauss-newton against path at L = 6, each after 12.0 s")
     assert "gauss-newton was still" not in said  # it has no learning rate that could fall
 
@@ -140,15 +146,18 @@ def test_only_what_differs_in_the_estimator_is_compared(four, tmp_path):
     assert equal_times(read(four[:2])) == []
     far = {"platform": "Darwin", "cpus": 8}
     make_run(tmp_path / "far", rows_of([0.5]), estimator="total", provenance=far, steps=30)
-    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "far"]))]
-    assert "different machines" in said
-    assert "ESS" not in said
+    (found,) = equal_times(read([four[0], tmp_path / "far"]))
+    assert found.seconds is None
+    assert "different machines" in found.sentence()
+    assert "ESS" not in found.sentence()
     make_run(tmp_path / "longer", rows_of([0.5] * 9, 4.0, below_bound=0.1), estimator="total")
-    (said,) = [found.text for found in equal_times(read([four[0], tmp_path / "longer"]))]
-    assert "each after 15.0 s" in said
-    assert "With a single run on a side" in said
-    assert "total was still on its way, at step 30 of 90" in said
-    assert "total had a loss below -log Z there" in said
+    (found,) = equal_times(read([four[0], tmp_path / "longer"]))
+    assert found.seconds == 15.0
+    assert found.early == (("total", 30, 90),)
+    assert found.below_bound == ("total",)
+    assert "With a single run on a side" in found.sentence()
+    assert "total was still on its way, at step 30 of 90" in found.sentence()
+    assert "total had a loss below -log Z there" in found.sentence()
     make_run(tmp_path / "begun", [], estimator="total", steps=30)
     assert equal_times(read([four[0], tmp_path / "begun"])) == []
 
@@ -159,7 +168,9 @@ def test_estimators_that_began_with_their_own_kind_are_compared(tmp_path):
         make_run(small, rows_of([0.5]), estimator=estimator)
         begun = {"estimator": estimator, "size": 8, "init_from": str(small)}
         make_run(tmp_path / estimator, rows_of([0.3, end]), **begun)
-    (said,) = [found.text for found in equal_times(read([tmp_path / "path", tmp_path / "total"]))]
+    (said,) = [
+        found.sentence() for found in equal_times(read([tmp_path / "path", tmp_path / "total"]))
+    ]
     assert "ESS 90.00% against 60.00%" in said
     assert "The training of the runs they began with is not counted." in said
 
@@ -177,10 +188,11 @@ def test_estimators_that_began_with_their_own_kind_are_compared(tmp_path):
 def test_the_cost_of_a_step_in_words(tmp_path, steps, words):
     """The other made 1800 steps in the same time."""
     for name, done in (("path", steps), ("total", 1800)):
-        rows = [{"step": done, "seconds": 12.0, "ess": 0.5}]
-        make_run(tmp_path / name, rows, estimator=name)
+        make_run(tmp_path / name, [Row(done, 12.0, ess=0.5)], estimator=name)
     (found,) = equal_times(read([tmp_path / "path", tmp_path / "total"]))
-    assert f"A step takes {words}." in found.doubts
+    assert found.cost == pytest.approx(1800 / steps)
+    assert f" A step takes {words}. " in found.sentence()
+    assert f" A step takes {words.replace('%', ' %')}. " in found.sentence(gap=" ")
 
 
 def test_a_group_is_not_named_by_one_of_its_runs(four, tmp_path):

@@ -11,6 +11,7 @@ from pathgrad._cli.compare.elbo_table import elbo_notes, make_elbo_table
 from pathgrad._cli.compare.equal_time import equal_times
 from pathgrad._cli.compare.summary import grouped, labels_of
 from pathgrad._cli.main import main
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir
 
 from .run_helpers import make_run, read, refused, rows_of
@@ -40,7 +41,7 @@ def vae_rows(validation, seconds=10.0, warmup=2, evaluations=40.0):
         if i % 2:
             row |= {"validation": value, "best_validation": min(validation[: i // 2 + 1])}
             row["waiting"] = i // 2 - int(np.argmin(validation[: i // 2 + 1]))
-        rows.append(row)
+        rows.append(Row.of(row))
     return rows
 
 
@@ -218,7 +219,7 @@ def test_reading_autoencoders_takes_no_jax(four):
 
 
 def test_the_best_validation_until_the_quicker_ended_is_compared(four):
-    (said,) = [found.text for found in equal_times(read(four))]
+    (said,) = [found.sentence() for found in equal_times(read(four))]
     # Total ends after 32 s; path has ended three epochs until then.
     assert said.startswith(
         "path against total on freyfaces, each after 32.0 s of training (when the first"
@@ -233,7 +234,9 @@ def test_later_validations_do_not_count(tmp_path):
     make_vae(tmp_path / "path", vae_rows([100.0, 90.0, 80.0]), dataset="mnist", epochs=3)
     rows = vae_rows([101.0], 25.0)
     make_vae(tmp_path / "total", rows, estimator="total", dataset="mnist", epochs=1)
-    (said,) = [found.text for found in equal_times(read([tmp_path / "total", tmp_path / "path"]))]
+    (said,) = [
+        found.sentence() for found in equal_times(read([tmp_path / "total", tmp_path / "path"]))
+    ]
     assert "until then 90.00 against 101.00 nats, a difference of -11.00 nats" in said
     assert "With a single run on a side" in said
     assert "The KL warm-up was not over there: the KL term weighed 0.5." in said

@@ -8,8 +8,9 @@ from pathgrad import _plots
 from pathgrad._cli import compare
 from pathgrad._cli.main import main
 from pathgrad._plots import style
+from pathgrad._train.row import Row
 
-from .run_helpers import four_runs, make_run, read, rows_of
+from .run_helpers import changed, four_runs, make_run, read, rows_of
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_groups_of_one_estimator_have_markers_and_sizes_have_rows(tmp_path, monk
 
 def test_runs_that_have_hardly_begun(tmp_path):
     one, none = rows_of([0.5]), []
-    failed = [{"step": 10, "seconds": 1.0, "ess": None, "gradient_norm": None, "skipped": 10}]
+    failed = [Row(10, 1.0, skipped=10)]
     runs = [
         _plots.Training("one", "path", one),
         _plots.Training("none", "total", none),
@@ -164,8 +165,7 @@ def test_runs_that_have_hardly_begun(tmp_path):
 
 
 def test_sizes_that_cannot_be_trusted_are_crossed_out():
-    rows = rows_of([0.2, 0.9, 0.99])
-    rows[1]["below_bound"] = 0.3
+    rows = changed(rows_of([0.2, 0.9, 0.99]), 1, below_bound=0.3)
     figure = _plots.comparison_figure([_plots.Training("a", "total", rows)])
     (crosses,) = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     np.testing.assert_allclose(crosses.get_xydata(), [(20, 0.9)])
@@ -233,6 +233,6 @@ def test_time_alone_counts_the_runs_it_began_with(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(_plots, "plot_time", lambda runs, path: seen.extend(runs))
     compare.plot([summary], tmp_path / "x.png", time_alone=True)
-    assert seen[0].rows[0]["seconds"] == 14 + 5 + 3
+    assert seen[0].rows[0].seconds == 14 + 5 + 3
     assert seen[0].label == "path, from a smaller lattice"
-    assert summary.rows[0]["seconds"] == 3
+    assert summary.rows[0].seconds == 3

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from pathgrad._cli.report import arrange, read
+from pathgrad._errors import as_options
 from pathgrad._report import make_page
-from pathgrad._report.verdict import grade, verdict
+from pathgrad._report.verdict import Trust, grade, verdict
+from pathgrad._train.row import Row
+from pathgrad._verdict import Level, read_verdict
 from pathgrad.experiments.vae.options import preset
 
-from .run_helpers import four_runs, make_evaluation, make_run, rows_of
+from .run_helpers import GOOD, because, changed, four_runs, make_evaluation, make_run, rows_of
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -35,46 +38,80 @@ def page_of(*paths, **more):
     return make_page(runs, comparisons=comparisons, **more)
 
 
-GOOD = "good: k-hat 0.20; weighted averages and their error bars can be trusted."
+@pytest.mark.parametrize(
+    ("ess", "found", "level", "words"),
+    [
+        (0.995, GOOD, Trust.GOOD, "good: k-hat 0.20; weighted averages"),
+        (0.3, GOOD, Trust.FAIR, "good: k-hat 0.20"),
+        (0.05, GOOD, Trust.BAD, "good: k-hat 0.20"),
+        (0.9, because("SLOW_TAIL"), Trust.FAIR, "usable: k-hat 0.20 is below 0.63, but averages"),
+        (
+            0.99,
+            because("HEAVY_TAIL", "MISSED_MODE", "UNCHECKED_SOLVER"),
+            Trust.BAD,
+            "unreliable, because of the tail of the weights and a missed mode or tail: see the warn",
+        ),
+        (0.99, because("ESS_MOVES"), Trust.BAD, "unreliable, because of a coarse solver: see"),
+        (0.99, because("FEW_DRAWS"), Trust.FAIR, "unknown: 500 draws are too few"),
+        # Names that this version does not know, or no verdict at all: then the size has to do.
+        (0.9, {"level": "splendid", "reasons": []}, Trust.GOOD, None),
+        (0.9, {"level": "usable", "reasons": 7}, Trust.GOOD, None),
+        (0.3, 7, Trust.FAIR, None),
+        # A file that somebody changed.
+        (0.9, {"level": "unreliable", "reasons": []}, Trust.BAD, "unreliable"),
+    ],
+)
+def test_verdicts(tmp_path, ess, found, level, words):
+    run = make_run(tmp_path / "run", rows_of([0.1, 0.2, 0.5]))
+    make_evaluation(run, ess=ess, ess_err=0.001, verdict=found)
+    said = verdict([one(run.path)])
+    assert (said.level, said.chip) == (level, level.chip)
+    assert said.headline == f"{100 * ess:.2f} ± 0.10\u00a0%"
+    assert grade(ess) in said.sentences[0]
+    assert ("in doubt" in said.sentences[0]) == (level is Trust.BAD and ess > 0.1)
+    assert ("k-hat", "0.20") in said.facts
+    assert [text.startswith(f"Error bars: {words}") for text in said.sentences[1:]] == [True] * (
+        words is not None
+    )
+
+
+def test_the_worse_the_more():
+    assert sorted(Trust) == [Trust.OPEN, Trust.GOOD, Trust.FAIR, Trust.BAD]
+    assert len({level.chip for level in Trust}) == 4
+
+
+def test_a_verdict_without_its_numbers_is_told_as_far_as_it_goes(tmp_path):
+    run = make_run(tmp_path / "run", rows_of([0.1, 0.2, 0.5]))
+    make_evaluation(run, verdict=because("SLOW_TAIL"), khat="odd", samples=None)
+    assert "Error bars: usable." in verdict([one(run.path)]).sentences
 
 
 @pytest.mark.parametrize(
-    ("ess", "words", "level", "chip"),
-    [
-        (0.995, GOOD, "good", "can be trusted"),
-        (0.3, GOOD, "fair", "use with care"),
-        (0.05, GOOD, "bad", "do not rely on it"),
-        (0.9, "usable: k-hat 0.6 is below 0.7.", "fair", "use with care"),
-        (
-            0.99,
-            "unreliable, because of the tail of the weights: see the warnings.",
-            "bad",
-            "do not rely on it",
-        ),
-        (0.99, "unknown: 10 draws are too few.", "fair", "use with care"),
-        (0.9, None, "good", "can be trusted"),
-    ],
+    "file", sorted(RESULTS.rglob("evaluation.json")), ids=lambda f: f.parent.name
 )
-def test_verdicts(tmp_path, ess, words, level, chip):
-    run = make_run(tmp_path / "run", rows_of([0.1, 0.2, 0.5]))
-    make_evaluation(run, ess=ess, ess_err=0.001, verdict=words)
-    said = verdict([one(run.path)])
-    assert (said.level, said.chip) == (level, chip)
-    assert said.headline == f"{100 * ess:.2f} ± 0.10\u00a0%"
-    assert grade(ess) in said.sentences[0]
-    assert ("in doubt" in said.sentences[0]) == (level == "bad" and ess > 0.1)
-    assert ("k-hat", "0.20") in said.facts
+def test_older_evaluations_are_judged_as_they_were(file):
+    stored = json.loads(file.read_text())
+    if "verdict" not in stored:
+        assert stored["experiment"] == "vae"
+        return
+    found = read_verdict(stored)
+    assert found is not None
+    assert found.level is Level[stored["verdict"].replace(",", ":").partition(":")[0].upper()]
+    # Only those that were found wanting were warned of.
+    assert len(stored.get("warnings", [])) == len(found.reasons)
 
 
 def test_warnings_come_from_training_and_evaluation(tmp_path):
-    rows = rows_of([0.5, 0.6, 0.7], skipped=3)
-    rows[1]["below_bound"] = 0.1
+    rows = changed(rows_of([0.5, 0.6, 0.7], skipped=3), 1, below_bound=0.1)
     run = make_run(tmp_path / "run", rows)
     make_evaluation(run, verdict=GOOD, warnings=["The solver is too coarse: take `--refine 2`."])
     said = verdict([one(run.path)])
-    assert said.level == "fair"
+    assert said.level is Trust.FAIR
     assert [text.split()[0] for text in said.warnings] == ["The", "3", "In"]
     text = page_of(run.path)
+    assert "Take more <code>--solver-steps</code>." in text
+    assert "--" not in said.warnings[2]  # it is the page that speaks of options
+    assert as_options(said.warnings[2]).endswith("`--solver-steps`.")
     assert (
         "<strong>⚠ Warning: </strong>The solver is too coarse: take <code>--refine 2</code>."
         in text
@@ -94,23 +131,23 @@ def test_log_z_and_observables_are_held_against_what_is_known(tmp_path):
     for run in runs:
         make_evaluation(run, ess=0.99, verdict=GOOD, forward_ess=0.9, **known)
     said = verdict([one(paths[0])])
-    assert said.level == "good"
+    assert said.level is Trust.GOOD
     assert "log Z agrees with the known value 1.1 (2.0 standard errors apart)." in said.sentences
     both = verdict(runs_of(*paths)[0])
-    assert both.level == "good"
+    assert both.level is Trust.GOOD
     assert any("known value 1.1 (at most 2.0 standard" in text for text in both.sentences)
     assert any("no large part of it is missed" in text for text in both.sentences)
     # One of them is further off than chance explains: neither it nor its group can be trusted.
     make_evaluation(runs[1], ess=0.99, verdict=GOOD, **known | {"log_z_known": 1.2})
     for said in (verdict([one(paths[1])]), verdict(runs_of(*paths)[0])):
-        assert said.level == "fair"
+        assert said.level is Trust.FAIR
         assert "log Z is off the known value 1.2 (4.0 standard errors apart)" in said.warnings[0]
         assert not [text for text in said.sentences if "log Z" in text]
         assert not [text for text in said.sentences if "no large part" in text]
     off = {"phi_2": {"value": 1.0, "deviation": -3.4}, "binder": {"value": 1.0, "deviation": 2.9}}
     make_evaluation(runs[0], ess=0.99, verdict=GOOD, observables=off)
     said = verdict([one(paths[0])])
-    assert said.level == "fair"
+    assert said.level is Trust.FAIR
     assert "(−3.4 standard errors). Evaluate" in said.warnings[0]
 
 
@@ -122,57 +159,57 @@ def test_poor_coverage_is_not_called_complete(tmp_path):
 
 def test_an_evaluation_without_a_number_is_bad(tmp_path):
     rows = rows_of([0.9, 0.95, 0.97])
-    words = "unusable, because of failed draws: see the warnings."
     run = make_run(tmp_path / "a", rows)
-    make_evaluation(run, ess=None, verdict=words, warnings=["3 of 9 draws have no finite weight."])
+    found, told = because("FAILED_DRAWS"), ["3 of 9 draws have no finite weight."]
+    make_evaluation(run, ess=None, failed=3, verdict=found, warnings=told)
     make_run(tmp_path / "b", rows, seed=1)
     for paths in (["a"], ["a", "b"]):
         said = verdict(runs_of(*(tmp_path / p for p in paths))[0])
-        assert (said.level, said.headline) == ("bad", "–")
-        assert said.sentences[0].endswith(words)
+        assert (said.level, said.headline) == (Trust.BAD, "–")
+        assert said.sentences[0].endswith("unusable, because of failed draws: see the warnings.")
         assert len(said.sentences) == 1
 
 
 def test_a_coarse_solver_may_move_log_z_alone(tmp_path):
     run = make_run(tmp_path / "run", rows_of([0.5, 0.6, 0.7]))
-    words = "unreliable, because of a coarse solver: see the warnings."
-    for shift, reason, level in (
-        (-1e-5, words, "fair"),
-        (-1e-2, words, "bad"),
-        (-1e-5, words.replace("a coarse", "the tail of the weights and a coarse"), "bad"),
+    for shift, reasons, level in (
+        (-1e-5, ["COARSE_SOLVER"], Trust.FAIR),
+        (-1e-2, ["COARSE_SOLVER"], Trust.BAD),
+        (None, ["COARSE_SOLVER"], Trust.BAD),
+        ("odd", ["COARSE_SOLVER"], Trust.BAD),
+        (-1e-5, ["COARSE_SOLVER", "HEAVY_TAIL"], Trust.BAD),
+        (-1e-5, ["HEAVY_TAIL"], Trust.BAD),
     ):
         more = {"ess_err": 2e-5, "ess_shift": shift, "ess_shift_err": 1e-6, "warnings": ["Coarse."]}
-        make_evaluation(run, ess=0.999, verdict=reason, **more)
+        make_evaluation(run, ess=0.999, verdict=because(*reasons), **more)
         said = verdict([one(run.path)])
-        assert said.level == level
-        assert ("in doubt" in said.sentences[0]) == (level == "bad")
-        assert ("log Z is less accurate than its error" in said.sentences[1]) == (level == "fair")
+        assert said.level is level
+        assert ("in doubt" in said.sentences[0]) == (level is Trust.BAD)
+        assert ("log Z is less accurate" in said.sentences[1]) == (level is Trust.FAIR)
 
 
 def test_seeds_of_which_some_are_evaluated(tmp_path):
     runs = [make_run(tmp_path / n, rows_of([0.5, 0.6, 0.8]), seed=i) for i, n in enumerate("ab")]
-    for ess, words, level in (
-        (0.9, GOOD, "open"),
-        (0.4, GOOD, "fair"),
-        (0.9, "unreliable: k-hat 0.9", "bad"),
+    for ess, found, level in (
+        (0.9, GOOD, Trust.OPEN),
+        (0.4, GOOD, Trust.FAIR),
+        (0.9, because("HEAVY_TAIL"), Trust.BAD),
     ):
-        make_evaluation(runs[0], ess=ess, verdict=words)
+        make_evaluation(runs[0], ess=ess, verdict=found)
         said = verdict(runs_of(tmp_path / "a", tmp_path / "b")[0])
         assert (said.level, said.headline) == (level, "80.00 ± 0.00\u00a0%")  # of training, both
         assert said.sentences[1].startswith("1 of 2 runs evaluated, so this is of the last block")
 
 
 def test_numbers_of_a_training_that_broke_down_are_in_doubt(tmp_path):
-    lost = rows_of([0.9, 0.99, 0.5, 0.5])
-    for row in lost[2:]:
-        row["ess"] = None
+    lost = [*rows_of([0.9, 0.99]), Row(30, 3.0), Row(40, 4.0)]
     make_run(tmp_path / "lost", lost)
     said = verdict([one(tmp_path / "lost")])
-    assert (said.level, said.headline) == ("bad", "99.00\u00a0%")
+    assert (said.level, said.headline) == (Trust.BAD, "99.00\u00a0%")
     assert "of step 20; the 2 blocks since have no finite number" in said.warnings[0]
     make_run(tmp_path / "below", rows_of([0.9, 0.99], below_bound=0.1))
     said = verdict([one(tmp_path / "below")])
-    assert (said.level, said.chip) == ("bad", "provisional, do not rely on it")
+    assert (said.level, said.chip) == (Trust.BAD, "provisional, do not rely on it")
     assert "below −log Z by more than four standard errors" in said.warnings[0]
 
 
@@ -199,7 +236,7 @@ def test_autoencoders_are_judged_by_their_bound():
     said = verdict(runs[:1])
     assert said.headline == "141.71 ± 0.43"
     assert said.name == "negative ELBO of the test images, nats"
-    assert said.level == "fair"  # its NLL is of too few draws
+    assert said.level is Trust.FAIR  # its NLL is of too few draws
     reports = "The paper reports 82.09 nats for MNIST with this gradient"
     other = (
         f"{reports}, of another model: latent 64, not 32; channels 32, not 8; width 1024, not 128;"
@@ -208,14 +245,14 @@ def test_autoencoders_are_judged_by_their_bound():
     # The model of the paper, stopped while its KL term did not count in full.
     paper = preset("paper", "mnist")
     options = dataclasses.asdict(paper)
-    early = [{"step": 1.0, "beta": 0.25}]
+    early = [Row(1, more={"beta": 0.25})]
     run = dataclasses.replace(runs[0], config={"experiment": "vae", "options": options}, rows=early)
     said = verdict([dataclasses.replace(run, evaluation={"step": 1, "negative_elbo": 90.0})])
     assert f"{reports}." in said.sentences
-    assert said.level == "fair"
+    assert said.level is Trust.FAIR
     assert "the KL term weighs 0.25 of 1" in said.warnings[0]
     said = verdict([dataclasses.replace(run, evaluation={"step": 1, "negative_elbo": None})])
-    assert (said.level, said.headline) == ("bad", "–")
+    assert (said.level, said.headline) == (Trust.BAD, "–")
     assert found.title.startswith("Path did better than total in these single runs at equal steps")
     text = make_page(runs, comparisons=[found])
     assert "Validation" in text

@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from pathgrad._errors import named
 from pathgrad._report import chart, scale, words
 from pathgrad._report.chart import Curve
-from pathgrad._report.html import Html, joined, prose, table, tag
+from pathgrad._report.html import Html, joined, prose, spoken, table, tag
 from pathgrad._report.scale import Scale
 
 X = Scale("linear", 0.0, 100.0, 50.0, 450.0)
@@ -174,5 +175,8 @@ def test_text_cannot_become_markup():
     assert joined([evil, Html("<br>")]) == f"{safe}<br>"
     assert prose("run `a <b>` now") == "run <code>a &lt;b&gt;</code> now"
     assert prose("odd ` tick") == "odd ` tick"
+    assert prose(f"take `{named('solver_steps')}`") == "take <code>--solver-steps</code>"
+    assert spoken(f"run `a <b>` {named('now')}") == "run a <b> --now"
+    assert spoken("odd ` tick") == "odd ` tick"
     assert safe in table([evil], [[evil]], label=evil)
     assert "<b" not in table([evil], [[evil, evil]], label=evil)

@@ -7,7 +7,7 @@ import pytest
 
 from pathgrad._report.comparison import Standing, standing
 
-from .run_helpers import make_run, rows_of
+from .run_helpers import changed, make_run, rows_of
 from .test_compare_vae import make_vae, vae_rows
 from .test_report import RESULTS, runs_of
 
@@ -100,8 +100,7 @@ def test_single_autoencoders_decide_nothing(tmp_path):
 
 def test_who_broke_the_bound_is_not_ahead(tmp_path):
     make_run(tmp_path / "a", rows_of([0.6, 0.7, 0.8, 0.9]))
-    rows = rows_of([0.7, 0.8, 0.9, 0.99])
-    rows[-1]["below_bound"] = 0.1
+    rows = changed(rows_of([0.7, 0.8, 0.9, 0.99]), 3, below_bound=0.1)
     make_run(tmp_path / "b", rows, estimator="total")
     _, (said,) = runs_of(tmp_path / "a", tmp_path / "b")
     assert said.title == (
@@ -126,8 +125,7 @@ def test_other_machines_have_other_clocks(tmp_path):
 
 
 def test_a_row_without_a_time_is_passed_over(tmp_path):
-    rows = rows_of([0.6, 0.7, 0.8, 0.9])
-    rows[2]["seconds"] = None
+    rows = changed(rows_of([0.6, 0.7, 0.8, 0.9]), 2, seconds=math.nan)
     make_run(tmp_path / "a", rows)
     make_run(tmp_path / "b", rows_of([0.1, 0.2, 0.3]), estimator="total", steps=40)
     _, (said,) = runs_of(tmp_path / "a", tmp_path / "b")

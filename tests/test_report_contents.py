@@ -8,9 +8,11 @@ import pytest
 
 from pathgrad._cli.main import main
 from pathgrad._cli.report import find_runs
+from pathgrad._errors import as_options
 from pathgrad._report import read_run
 from pathgrad._report.contents import is_training
-from pathgrad._report.verdict import verdict
+from pathgrad._report.verdict import Trust, verdict
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir
 
 from .run_helpers import four_runs, make_run, refused, rows_of
@@ -28,16 +30,19 @@ def test_a_killed_run_is_read_up_to_its_torn_line(tmp_path):
     with (path / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 30, "ess": 0.')
     run = one(path)
-    assert [row["step"] for row in run.rows] == [10, 20]
+    assert [row.step for row in run.rows] == [10, 20]
     assert run.state == (
         "stopped",
         "stopped at step 20 of 1,000: its checkpoints are not here, so it cannot go on",
     )
     keep_checkpoint(path)
     run = one(path)
-    assert run.state.text.endswith(f"go on with `pathgrad train phi4 --out {path} --resume`")
+    assert "--" not in run.state.text  # it is the page that speaks of options
+    resume = f"go on with `pathgrad train phi4 --out {path} --resume`"
+    assert as_options(run.state.text).endswith(resume)
+    assert f"<code>pathgrad train phi4 --out {path} --resume</code>" in page_of(path)
     said = verdict([run])
-    assert (said.level, said.headline) == ("open", "50.00\u00a0%")
+    assert (said.level, said.headline) == (Trust.OPEN, "50.00\u00a0%")
     assert "last block of training" in said.sentences[1]
     assert f"`pathgrad evaluate {path}`" in said.sentences[1]
 
@@ -74,7 +79,7 @@ def test_why_a_run_ended(tmp_path, training, last, ends):
     vae = "epochs" in training
     config = {"experiment": "vae" if vae else "toy", "options": {"training": training}}
     run = RunDir.create(tmp_path / "run", config)
-    run.append_metrics({"step": 10, "seconds": 1.5} | last)
+    run.append_metrics(Row(10, 1.5, **last))
     state = one(run.path).state
     assert state.kind == ("ended" if ends else "stopped")
     assert ends is None or state.text.endswith(ends)
@@ -99,7 +104,7 @@ def test_odd_contents_are_read_as_far_as_possible(tmp_path):
     (path / "evaluation.json").write_text("{half")
     (path / "evaluation.npz").write_bytes(b"PK no")
     run = one(path)
-    assert [(row["step"], row["ess"]) for row in run.rows] == [(10, 0.4), (20, None)]
+    assert [(row.step, row.ess) for row in run.rows] == [(10, 0.4), (20, None)]
     assert len(run.troubles) == 2
     warnings = verdict([run]).warnings
     assert all(f"`pathgrad evaluate {path}`" in text for text in warnings[:2])

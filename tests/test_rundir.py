@@ -16,6 +16,7 @@ import pytest
 
 from pathgrad._train import rundir
 from pathgrad._train.checkpoint_folder import CheckpointFolder
+from pathgrad._train.row import Row
 from pathgrad._train.rundir import RunDir, RunError, package_version, provenance
 from pathgrad._train.toml import dump_toml
 
@@ -155,7 +156,7 @@ def test_an_empty_directory_is_used(tmp_path):
 
 
 def test_overwrite_removes_what_pathgrad_wrote_and_nothing_else(run):
-    run.append_metrics({"step": 1})
+    run.append_metrics(Row(1))
     run.checkpoints.save({"x": jnp.ones(2)}, step=5, meta={})
     run.write_json("evaluation.json", {"ess": 0.5})
     run.output("loss.png").write_bytes(b"picture")
@@ -182,8 +183,8 @@ def test_a_configuration_that_cannot_be_written_makes_nothing(tmp_path):
 
 def test_metrics_are_strict_json_lines(run):
     rows = [
-        {"step": 1, "loss": 0.1, "note": "ü\n\u2028", "array": np.arange(2), "ok": True},
-        {"step": np.int64(2), "loss": math.nan, "ess": jnp.asarray(0.5), "list": [1.0, -math.inf]},
+        Row(1, 0.5, loss=0.1, more={"ü\n\u2028": 3, "damping": 0.5}),
+        Row(2, loss=math.nan, ess=0.25, kl=-math.inf, skipped=4),
     ]
     for row in rows:
         run.append_metrics(row)
@@ -193,26 +194,28 @@ def test_metrics_are_strict_json_lines(run):
 
     lines = (run.path / "metrics.jsonl").read_text().split("\n")
     assert lines.pop() == ""
-    assert [json.loads(line, parse_constant=refuse) for line in lines] == run.read_metrics()
-    assert run.read_metrics() == [
-        {"step": 1, "loss": 0.1, "note": "ü\n\u2028", "array": [0, 1], "ok": True},
-        {"step": 2, "loss": None, "ess": 0.5, "list": [1.0, None]},
+    more = {"ü\n\u2028": 3, "damping": 0.5}
+    assert [json.loads(line, parse_constant=refuse) for line in lines] == [
+        {"step": 1, "seconds": 0.5, "skipped": 0, "loss": 0.1} | more,
+        {"step": 2, "seconds": None, "skipped": 4, "loss": None, "ess": 0.25, "kl": None},
     ]
-    with pytest.raises(TypeError, match="JSON cannot hold a object"):
-        run.append_metrics({"step": object()})
+    assert run.read_metrics() == [
+        Row(1, 0.5, loss=0.1, more=more),
+        Row(2, ess=0.25, skipped=4),
+    ]
 
 
 def test_a_torn_last_line_is_harmless(run):
     assert run.read_metrics() == []
     for step in (10, 20):
-        run.append_metrics({"step": step})
+        run.append_metrics(Row(step, 0.5))
     file = run.path / "metrics.jsonl"
     whole = file.read_bytes()
     for torn in (b"{", b'{"step": 30, "lo', b'{"step": 3', b'{"note": "\xc3', bytes(50)):
         file.write_bytes(whole + torn)
-        assert run.read_metrics() == [{"step": 10}, {"step": 20}]
-        run.append_metrics({"step": 30})
-        assert file.read_bytes() == whole + b'{"step": 30}\n'
+        assert run.read_metrics() == [Row(10, 0.5), Row(20, 0.5)]
+        run.append_metrics(Row(30, 1.5))
+        assert file.read_bytes() == whole + b'{"step": 30, "seconds": 1.5, "skipped": 0}\n'
         file.write_bytes(whole + torn)
         run.truncate_metrics(20)
         assert file.read_bytes() == whole
@@ -225,12 +228,24 @@ def test_a_broken_line_before_the_last_is_reported(broken, run):
         run.read_metrics()
 
 
+@pytest.mark.parametrize("odd", [b"{}", b'{"ess": 0.5}', b'{"step": null}', b'{"step": "1"}'])
+@pytest.mark.parametrize("last", [b"", b'{"step": 2}\n'])
+def test_what_is_no_row_is_reported_or_left_out(odd, last, run):
+    file = run.path / "metrics.jsonl"
+    file.write_bytes(b'{"step": 0}\n' + odd + b"\n" + last)
+    for read in (run.read_metrics, lambda: run.truncate_metrics(0)):
+        with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is no row .* no `step`"):
+            read()
+    assert file.read_bytes() == b'{"step": 0}\n' + odd + b"\n" + last
+    assert run.read_metrics(lenient=True) == [Row(0), *([Row(2)] if last else [])]
+
+
 def test_truncation_keeps_the_lines_up_to_a_step(run):
     run.truncate_metrics(0)
     assert run.read_metrics() == []
-    (run.path / "metrics.jsonl").write_text('{"step":1}\n{"note":   0}\n{"step":2}\n{"step":3}')
+    (run.path / "metrics.jsonl").write_text('{"step":1,   "x": "y"}\n{"step":2}\n{"step":3}')
     run.truncate_metrics(2)
-    assert (run.path / "metrics.jsonl").read_text() == '{"step":1}\n{"note":   0}\n{"step":2}\n'
+    assert (run.path / "metrics.jsonl").read_text() == '{"step":1,   "x": "y"}\n{"step":2}\n'
     assert names(run) == ["config.toml", "lock", "metrics.jsonl"]
 
 
@@ -238,12 +253,12 @@ def test_a_full_disk_leaves_whole_lines(run, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    run.append_metrics({"step": 1})
+    run.append_metrics(Row(1))
     run.write_json("evaluation.json", {"ess": 1})
     before = {name: (run.path / name).read_bytes() for name in names(run)}
     monkeypatch.setattr(rundir.os, "fsync", fail)
     for write in (
-        lambda: run.append_metrics({"step": 2}),
+        lambda: run.append_metrics(Row(2)),
         lambda: run.truncate_metrics(0),
         lambda: run.write_json("evaluation.json", {"ess": 2}),
     ):
@@ -257,6 +272,16 @@ def test_json_outputs_are_readable_and_strict(run):
         "evaluation.json", {"ess": np.float32(0.5), "khat": math.nan, "at": Path("a")}
     )
     assert path.read_text() == '{\n  "ess": 0.5,\n  "khat": null,\n  "at": "a"\n}\n'
+    arrays = {
+        "n": np.int64(2),
+        "z": jnp.asarray(0.5),
+        "all": np.array([1.0, -math.inf]),
+        "ok": True,
+    }
+    path = run.write_json("arrays.json", arrays)
+    assert json.loads(path.read_text()) == {"n": 2, "z": 0.5, "all": [1.0, None], "ok": True}
+    with pytest.raises(TypeError, match="JSON cannot hold a object"):
+        run.write_json("arrays.json", {"odd": object()})
     for name in ("../evaluation.json", "", "..", "a/b", ".outputs"):
         with pytest.raises(ValueError, match="plain file name"):
             run.write_json(name, {})
@@ -297,8 +322,8 @@ def test_one_process_trains_at_a_time(run):
 def test_systems_without_locks_still_train(run, monkeypatch):
     monkeypatch.setattr(rundir, "fcntl", None)
     with run.locked(), run.locked():  # with locks, the second would be refused
-        run.append_metrics({"step": 1})
-    assert run.read_metrics() == [{"step": 1}]
+        run.append_metrics(Row(1))
+    assert run.read_metrics() == [Row(1)]
 
 
 def test_provenance_tells_what_ran(monkeypatch):

@@ -211,7 +211,7 @@ def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
         return Verdict.from_json(stored)
     try:
         return judge(evaluation)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -274,16 +274,22 @@ def _coverage(numbers: Mapping[str, Any]) -> Reason | None:
     return Reason.MISSED_MODE if missed else None
 
 
+def ess_moves(numbers: Mapping[str, Any]) -> bool | None:
+    """Say whether the ESS moves with the solver by more than its error; `None` where that is not known."""
+    shift, error = (_number(numbers, name) for name in ("ess_shift", "ess_err"))
+    if math.isnan(shift) or math.isnan(error):
+        return None
+    total = math.hypot(error, _number(numbers, "ess_shift_err", 0.0))
+    return abs(shift) > max(total, _with_limits(numbers)["resolution"])
+
+
 def _solver(numbers: Mapping[str, Any]) -> Reason | None:
     shift, limits = _number(numbers, "solver_shift"), _with_limits(numbers)
     if math.isnan(shift):
         return Reason.UNCHECKED_SOLVER
     if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
         return Reason.COARSE_SOLVER
-    error = math.hypot(_number(numbers, "ess_err"), _number(numbers, "ess_shift_err", 0.0))
-    if abs(_number(numbers, "ess_shift")) > max(error, limits["resolution"]):
-        return Reason.ESS_MOVES
-    return None
+    return Reason.ESS_MOVES if ess_moves(numbers) else None
 
 
 def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:

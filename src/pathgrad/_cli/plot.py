@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,6 +14,9 @@ from .arguments import parse
 from .compare.summary import Summary, names_of, read_evaluation, read_runs
 
 if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
     from pathgrad._plots import Evaluated
 
 
@@ -106,7 +109,7 @@ def _draw_autoencoders(kind: str, summaries: list[Summary], path: Path) -> None:
             _save(_plots.images_figure(rows, arrays, result), path)
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: "Figure", path: Path) -> None:
     from pathgrad import _plots
 
     try:
@@ -142,7 +145,7 @@ def _read_evaluated(s: Summary, name: str) -> "Evaluated":
     return _plots.Evaluated(name, s.rows, arrays, result, s.estimator)
 
 
-def _read_arrays(file: Path, remedy: str) -> dict[str, Any]:
+def _read_arrays(file: Path, remedy: str) -> "dict[str, np.ndarray]":
     import zipfile
 
     import numpy as np

@@ -11,7 +11,7 @@ from pathgrad._errors import UserError, as_options
 
 from .arguments import parse
 from .compare.equal_time import equal_times
-from .compare.summary import Summary, grouped, labels_of, names_of
+from .compare.summary import Summary, grouped, labels_of, names_of, numbers_of
 
 if TYPE_CHECKING:
     from pathgrad._report import Broken, Comparison, Run
@@ -54,7 +54,7 @@ def run(prog: str, words: list[str]) -> int:
     except OSError as error:
         raise UserError(f"{given.out} cannot be written: {error.strerror}.") from error
     for path, why in broken:
-        print(f"not shown: {path}: {why}")
+        print(f"not shown: {path}: {as_options(why)}")
     print(f"report of {len(runs)} run{'s' if len(runs) != 1 else ''}: {given.out}")
     if given.open:
         import webbrowser
@@ -110,7 +110,7 @@ def read(paths: list[Path]) -> "tuple[list[Run], list[Broken]]":
         try:
             runs.append(read_run(path))
         except UserError as error:
-            broken.append(Broken(path, as_options(error.text)))
+            broken.append(Broken(path, error.text))
     return runs, broken
 
 
@@ -140,19 +140,14 @@ def arrange(runs: "list[Run]") -> "tuple[list[Run], list[Comparison]]":
                 turned = found.one[0].group != mine[0].group
                 first, second = (other, one) if turned else (one, other)
                 timed = found.seconds is not None
-                comparisons.append(compare(first, second, found.body, timed=timed))
+                said = found.result(gap="\u00a0")  # as elsewhere on the page
+                comparisons.append(compare(first, second, said, timed=timed))
     return arranged, comparisons
 
 
 def _summary(run: "Run") -> Summary:
     """Return a run as `pathgrad compare` sees it."""
-    numbers = dict(run.last)
-    step, seconds = run.last.get("step"), run.last.get("seconds")
-    numbers["step_ms"] = 1000 * seconds / step if step and seconds is not None else 0.0
-    rows = [
-        row | {"step": round(row["step"] or 0)} for row in run.rows
-    ]  # it writes them as they are
-    return Summary(run.path, run.config, rows, numbers, run.evaluated)
+    return Summary(run.path, run.config, run.rows, numbers_of(run.rows), run.evaluated)
 
 
 def _named(run: "Run", s: Summary, name: str, label: str) -> "Run":

@@ -125,10 +125,10 @@ def _tell_ladder(paths: list[Path]) -> None:
     in_all = 0.0
     for path in paths:
         row = RunDir.open(path).read_metrics()[-1]
-        in_all += row["seconds"]
+        in_all += row.seconds
         print(
-            f"{path.name:>6} {row['step']:7d} {row['seconds']:9.1f} {in_all:9.1f}   "
-            + (f"{row['ess']:.3%}" if row.get("ess") is not None else "-")
+            f"{path.name:>6} {row.step:7d} {row.seconds:9.1f} {in_all:9.1f}   "
+            + (f"{row.ess:.3%}" if row.ess is not None else "-")
         )
     print(f"Next: pathgrad evaluate {paths[-1]}")
 
@@ -169,7 +169,7 @@ def _grown(source: str) -> Any:
         rows = trained.run.read_metrics()
         origin = {
             "init_from_step": int(trained.state.step),
-            "init_from_seconds": rows[-1]["seconds"] if rows else 0.0,
+            "init_from_seconds": rows[-1].seconds if rows else 0.0,
             "init_from_commit": trained.run.config.get("provenance", {}).get("commit", ""),
         }
         return grown, origin

@@ -1,13 +1,21 @@
 """What gradients cost: growth with sizes on logarithmic scales, and bars side by side."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .style import LOOKS, Look, new_figure, plain_log_axis, save, say_empty, styled
+from .style import LOOKS, How, Look, new_figure, plain_log_axis, save, say_empty, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# As in the JSON of a study: itself, a row of it, and the costs of a row by the names of the programs.
+Record = Mapping[str, Any]
+Costs = Mapping[str, Record]
 
 _LABELS = {
     "dim": "dimension",
@@ -25,18 +33,18 @@ _WORDS = {"seconds": "time", "flops": "FLOPs", "temporary_bytes": "temporary mem
 _OTHERS = (Look("#56B4E9", (0, (1, 1.2)), "D"), Look("#D55E00", "-", "v"))
 
 
-def plot_costs(study: dict[str, Any], path: Path) -> None:
+def plot_costs(study: Record, path: Path) -> None:
     """Draw a study of `pathgrad bench all`, as it is written to JSON."""
     save(costs_figure(study), path)
 
 
 @styled
-def costs_figure(study: dict[str, Any]) -> Any:
+def costs_figure(study: Record) -> "Figure":
     """Return the figure of `plot_costs`: curves where something grows, else bars."""
     return _growth_figure(study) if study["variable"] else _bars_figure(study)
 
 
-def _growth_figure(study: dict[str, Any]) -> Any:
+def _growth_figure(study: Record) -> "Figure":
     figure = new_figure(9.0, 6.2)
     time, relative, flops, memory = figure.subplots(2, 2).ravel()
     series = list(dict.fromkeys(_series(study, row) for row in study["rows"]))
@@ -68,7 +76,7 @@ def _growth_figure(study: dict[str, Any]) -> Any:
     return figure
 
 
-def _series(study: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
+def _series(study: Record, row: Record) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in study["series_by"])
 
 
@@ -78,7 +86,7 @@ def _looks(names: Sequence[str]) -> list[Look]:
     return [LOOKS[n] if n in LOOKS else next(others) for n in names]
 
 
-def _how(look: Look, number: int) -> dict[str, Any]:
+def _how(look: Look, number: int) -> How:
     """Return how a curve is drawn; of the second series on, with open markers."""
     inside = look.colour if number == 0 else "white"
     return {
@@ -94,7 +102,7 @@ def _reference(names: list[str]) -> str:
     return "total" if "total" in names else names[0]
 
 
-def _exponent(study: dict[str, Any], own: tuple[str, ...], name: str, quantity: str) -> str:
+def _exponent(study: Record, own: tuple[str, ...], name: str, quantity: str) -> str:
     for fit in study["growth"]:
         same = tuple(str(fit[by]) for by in study["series_by"]) == own
         if same and fit["estimator"] == name and fit["quantity"] == quantity:
@@ -103,14 +111,14 @@ def _exponent(study: dict[str, Any], own: tuple[str, ...], name: str, quantity: 
 
 
 def _draw_cost(
-    axes: Any,
-    rows: list[dict[str, Any]],
+    axes: "Axes",
+    rows: list[Record],
     variable: str,
     name: str,
     quantity: str,
     unit: float,
     label: str,
-    how: dict[str, Any],
+    how: How,
 ) -> None:
     there = [row for row in rows if row["estimators"][name][quantity]]
     if not there:
@@ -124,12 +132,12 @@ def _draw_cost(
 
 
 def _draw_relative(
-    axes: Any,
-    rows: list[dict[str, Any]],
+    axes: "Axes",
+    rows: list[Record],
     variable: str,
     name: str,
     reference: str,
-    how: dict[str, Any],
+    how: How,
 ) -> None:
     if name == reference or not all(row["estimators"][name]["seconds_all"] for row in rows):
         return
@@ -141,13 +149,13 @@ def _draw_relative(
     )
 
 
-def _rounds(costs: dict[str, Any], name: str, reference: str) -> list[float]:
+def _rounds(costs: Costs, name: str, reference: str) -> list[float]:
     """Return the ratios of times within each round."""
     above, below = costs[name]["seconds_all"], costs[reference]["seconds_all"]
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
-def _relative(costs: dict[str, Any], name: str, reference: str, quantity: str) -> float | None:
+def _relative(costs: Costs, name: str, reference: str, quantity: str) -> float | None:
     """Return a cost divided by that of the reference, `None` where either is missing."""
     if name not in costs or not costs.get(reference, {}).get(quantity):
         return None
@@ -156,7 +164,7 @@ def _relative(costs: dict[str, Any], name: str, reference: str, quantity: str) -
     return costs[name][quantity] / costs[reference][quantity]
 
 
-def _bars_figure(study: dict[str, Any]) -> Any:
+def _bars_figure(study: Record) -> "Figure":
     """Draw costs relative to the total gradient, a group of bars for each measurement."""
     groups = [group for row in study["rows"] for group in _groups(study, row)]
     names = list(dict.fromkeys(n for _, measured in groups for n in measured["estimators"]))
@@ -185,7 +193,7 @@ def _bars_figure(study: dict[str, Any]) -> Any:
     return figure
 
 
-def _groups(study: dict[str, Any], row: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _groups(study: Record, row: Record) -> list[tuple[str, Record]]:
     label = ", ".join(
         f"L = {row[name]}" if name == "size" else str(row[name]) for name in study["series_by"]
     )

@@ -1,13 +1,18 @@
 """Training curves of variational autoencoders: negative ELBO against epochs and time, field evaluations."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pathgrad._train.row import Row
+
 from .style import (
     LOOKS,
+    How,
+    Points,
     column,
     mean_curve,
     new_figure,
@@ -18,7 +23,12 @@ from .style import (
     time_unit,
     usual_window,
 )
-from .training import Training, choose_markers, legend, line, look_of
+from .training import Training, choose_markers, legend, line, longest, look_of
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Unit(NamedTuple):
@@ -72,7 +82,7 @@ def plot_elbo(runs: list[Training], path: Path) -> None:
 
 
 @styled
-def elbo_figure(runs: list[Training]) -> Any:
+def elbo_figure(runs: list[Training]) -> "Figure":
     """Return the figure of `plot_elbo`: three axes for each data set (the `panel` of a run).
 
     They are side by side for a single data set, else below each other. Whatever the KL term weighed in
@@ -94,7 +104,7 @@ def elbo_figure(runs: list[Training]) -> Any:
 
 
 @styled
-def evaluations_figure(runs: list[Training]) -> Any:
+def evaluations_figure(runs: list[Training]) -> "Figure":
     """Return the field evaluations against step alone, an axes for each data set."""
     datasets = list(dict.fromkeys(run.panel for run in runs)) or [""]
     figure = new_figure(max(5.0, 3.9 * len(datasets)), 3.3)
@@ -108,19 +118,18 @@ def evaluations_figure(runs: list[Training]) -> Any:
     return figure
 
 
-def _letters(figure: Any) -> int:
+def _letters(figure: "Figure") -> int:
     """Return how many letters of a legend fit across a figure."""
     return round(13 * figure.get_figwidth())
 
 
 def _draw_dataset(
-    axes: Any, dataset: str, runs: list[Training], markers: dict[str, str | None]
+    axes: "Sequence[Axes]", dataset: str, runs: list[Training], markers: dict[str, str | None]
 ) -> set[str]:
     """Draw the three axes of a data set, and say which handles they need in the legend."""
     by_epoch, by_time, evaluations = axes
     unit = unit_of(dataset)
-    longest = max((run.rows[-1].get("seconds") or 0.0 for run in runs if run.rows), default=0.0)
-    seconds, name = time_unit(longest)
+    seconds, name = time_unit(longest(runs))
     for label in dict.fromkeys(run.label for run in runs):
         group = [run for run in runs if run.label == label]
         for axis, x, scale in ((by_epoch, "epoch", 1.0), (by_time, "seconds", seconds)):
@@ -138,30 +147,28 @@ def _draw_dataset(
     return needed
 
 
-def _validation(
-    run: Training, x: str, scale: float = 1.0, nats: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
+def _validation(run: Training, x: str, scale: float = 1.0, nats: float = 1.0) -> Points:
     at, values = column(run.rows, x, "validation")
     return at / scale, values / nats
 
 
-def _draw_curves(axes: Any, curves: list[Any], first: Training, marker: str | None) -> None:
+def _draw_curves(axes: "Axes", curves: list[Points], first: Training, marker: str | None) -> None:
     """Draw seeds thin, their mean thick, and a dot where each is at its lowest."""
     look = look_of(first.estimator)
     if len(curves) > 1:
         for curve in curves:
             line(axes, *curve, color=look.colour, lw=0.7, alpha=0.45)
-    how = {"color": look.colour, "linestyle": look.line, "marker": marker}
+    how: How = {"color": look.colour, "linestyle": look.line, "marker": marker}
     line(axes, *mean_curve(curves), **how, label=first.label, lw=1.8, zorder=3)
     for x, y in curves:
         best = int(np.argmin(y))
         axes.plot(x[best], y[best], **_BEST, color=look.colour)
 
 
-_BEST: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 5, "mec": "white", "zorder": 4}
+_BEST: How = {"ls": "none", "marker": "o", "ms": 5, "mec": "white", "zorder": 4}
 
 
-def interesting(curves: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+def interesting(curves: Sequence[Points]) -> tuple[float, float]:
     """Return between which values curves are worth seeing.
 
     From the lowest to the highest after the first tenth; and where they stay low for long, not much further
@@ -176,7 +183,7 @@ def interesting(curves: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, flo
     return low, min(float(values.max()), low + 3 * (mostly - low) or math.inf)
 
 
-def draw_published(axes: Any, dataset: str, low: float, high: float) -> bool:
+def draw_published(axes: "Axes", dataset: str, low: float, high: float) -> bool:
     """Set the limits of y to between two values; draw the paper's too if they are not far from there."""
     if not math.isfinite(low):
         return False
@@ -195,36 +202,43 @@ def draw_published(axes: Any, dataset: str, low: float, high: float) -> bool:
     return drawn
 
 
-_REFERENCE: dict[str, Any] = {"lw": 1.0, "ls": (0, (1, 2)), "zorder": 1}
+_REFERENCE: How = {"lw": 1.0, "ls": (0, (1, 2)), "zorder": 1}
 
 
-def shade_warmup(axes: Any, trainings: list[list[dict[str, Any]]]) -> bool:
+def shade_warmup(axes: "Axes", trainings: list[list[Row]]) -> bool:
     """Shade the epochs in which the KL term did not weigh in full, and say whether there were any."""
-    early = [row["epoch"] for rows in trainings for row in rows if _is_early(row)]
+    early = [
+        epoch
+        for rows in trainings
+        for row in rows
+        if (epoch := row.value("epoch")) is not None and warming_up(row)
+    ]
     if early:
         axes.axvspan(0, max(early), **_WARMUP)
     return bool(early)
 
 
-def _is_early(row: dict[str, Any]) -> bool:
-    return row.get("epoch") is not None and row.get("beta") is not None and row["beta"] < 1
+def warming_up(row: Row) -> bool:
+    """Say whether the KL term of an autoencoder did not weigh in full yet."""
+    beta = row.value("beta")
+    return beta is not None and beta < 1
 
 
-_WARMUP: dict[str, Any] = {"color": "0.93", "lw": 0, "zorder": 0, "label": "KL warm-up"}
+_WARMUP: How = {"color": "0.93", "lw": 0, "zorder": 0, "label": "KL warm-up"}
 
 
 def _draw_groups_of_evaluations(
-    axes: Any, runs: list[Training], markers: dict[str, str | None]
+    axes: "Axes", runs: list[Training], markers: dict[str, str | None]
 ) -> None:
     for label in dict.fromkeys(run.label for run in runs):
         group = [run for run in runs if run.label == label]
         look = look_of(group[0].estimator)
-        how = {"color": look.colour, "linestyle": look.line, "label": label}
+        how: How = {"color": look.colour, "linestyle": look.line, "label": label}
         draw_evaluations(axes, [run.rows for run in group], how | {"marker": markers[label]})
     finish_evaluations(axes)
 
 
-def draw_evaluations(axes: Any, trainings: list[list[dict[str, Any]]], how: dict[str, Any]) -> None:
+def draw_evaluations(axes: "Axes", trainings: list[list[Row]], how: How) -> None:
     """Draw the evaluations of a step, mean of seeds: those of the forward solves thick, backward thin."""
     for name, width in (("evaluations", 2.0), ("evaluations_backward", 0.9)):
         curves = [c for rows in trainings if len((c := column(rows, "step", name))[0])]
@@ -232,7 +246,7 @@ def draw_evaluations(axes: Any, trainings: list[list[dict[str, Any]]], how: dict
         line(axes, x, rolling_mean(mean, usual_window(len(mean))), lw=width, **how)
 
 
-def finish_evaluations(axes: Any) -> None:
+def finish_evaluations(axes: "Axes") -> None:
     """Label the axes of field evaluations."""
     axes.set_xlabel("training step")
     axes.set_ylabel("field evaluations per step\n(thick: forward, thin: backward)")
@@ -240,12 +254,12 @@ def finish_evaluations(axes: Any) -> None:
         say_empty(axes, "no rows yet")
 
 
-def _further_handles(needed: set[str]) -> list[Any]:
+def _further_handles(needed: set[str]) -> "list[Artist]":
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     text = "published, on test images"
-    handles = {
+    handles: dict[str, Artist] = {
         "best": Line2D([], [], **_BEST, color="0.4", label="best of a run"),
         "published": Line2D([], [], **_REFERENCE, color="0.4", label=text),
         "warm-up": Patch(**_WARMUP),

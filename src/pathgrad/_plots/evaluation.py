@@ -1,19 +1,28 @@
 """The picture of an evaluated run: training, weights, draws."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
+from pathgrad._train.row import Row
+
+from .run import Arrays
 from .style import LOOKS, column, ess_axis, new_figure, save, styled
 from .training import line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LogProb = Callable[[np.ndarray], npt.ArrayLike]  # of many points at once
 
 _BLUE = LOOKS["path"].colour
 
 
-def plot_evaluation(
-    rows: list[dict[str, Any]], draws: dict[str, np.ndarray], log_prob: Any, path: Path
-) -> None:
+def plot_evaluation(rows: list[Row], draws: Arrays, log_prob: LogProb | None, path: Path) -> None:
     """Draw the training curves, the log-weights, and the first two coordinates of the draws.
 
     `log_prob`, of a grid of points, adds the target's contours; `None` where there are none to show.
@@ -22,9 +31,7 @@ def plot_evaluation(
 
 
 @styled
-def evaluation_figure(
-    rows: list[dict[str, Any]], draws: dict[str, np.ndarray], log_prob: Any
-) -> Any:
+def evaluation_figure(rows: list[Row], draws: Arrays, log_prob: LogProb | None) -> "Figure":
     """Return the figure of `plot_evaluation`."""
     figure = new_figure(11.5, 3.3)
     curves, weights, points = figure.subplots(1, 3)
@@ -46,7 +53,7 @@ def evaluation_figure(
     return figure
 
 
-def _draw_points(axes: Any, x: np.ndarray, log_prob: Any) -> None:
+def _draw_points(axes: "Axes", x: np.ndarray, log_prob: LogProb | None) -> None:
     x = x[np.isfinite(x).all(axis=1)][:4000]
     if x.shape[1] == 1:
         axes.hist(x[:, 0], bins=80, density=True, color=_BLUE)

@@ -3,9 +3,11 @@
 import math
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from pathgrad._train.row import Row
 
 from .elbo import (
     draw_evaluations,
@@ -16,18 +18,30 @@ from .elbo import (
     title_of,
     unit_of,
 )
-from .run import MissingData
-from .style import LOOKS, column, new_figure, rolling_mean, save, say_empty, styled, usual_window
+from .run import Arrays, MissingData, Result, number_of, point_of
+from .style import (
+    LOOKS,
+    column,
+    new_figure,
+    points_of,
+    rolling_mean,
+    save,
+    say_empty,
+    styled,
+    usual_window,
+)
 from .training import line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BLUE = LOOKS["path"].colour
 _MOST_PAIRS, _MOST_SAMPLES = 24, 64  # more would be too small to be seen
 _MOST_IN_A_GRID = 400
 
 
-def plot_images(
-    rows: list[dict[str, Any]], arrays: dict[str, np.ndarray], result: dict[str, Any], path: Path
-) -> None:
+def plot_images(rows: list[Row], arrays: Arrays, result: Result, path: Path) -> None:
     """Draw reconstructions, draws from the prior, negative ELBO and field evaluations of one run.
 
     Args:
@@ -41,14 +55,12 @@ def plot_images(
 
 
 @styled
-def images_figure(
-    rows: list[dict[str, Any]], arrays: dict[str, np.ndarray], result: dict[str, Any]
-) -> Any:
+def images_figure(rows: list[Row], arrays: Arrays, result: Result) -> "Figure":
     """Return the figure of `plot_images`: two rows of two axes."""
     figure = new_figure(11.5, 7.0)
     figure.suptitle(_headline(result), fontsize=10)
     # Two figures in one: else the room for labels below would be left free above too.
-    above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.15, 1)).ravel()
     pairs, samples = above.subplots(1, 2, width_ratios=(1.5, 1))
     curve, evaluations = below.subplots(1, 2, width_ratios=(1.5, 1))
     for axes, draw, aspect in ((pairs, _draw_pairs, 1.9), (samples, _draw_samples, 1.25)):
@@ -64,7 +76,7 @@ def images_figure(
 
 
 @styled
-def pictures_figure(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> Any:
+def pictures_figure(arrays: Arrays, result: Result) -> "Figure":
     """Return reconstructions and draws alone."""
     figure = new_figure(11.5, 4.2)
     figure.suptitle(_headline(result), fontsize=10)
@@ -75,7 +87,7 @@ def pictures_figure(arrays: dict[str, np.ndarray], result: dict[str, Any]) -> An
 
 
 @styled
-def samples_figure(images: np.ndarray) -> Any:
+def samples_figure(images: np.ndarray) -> "Figure":
     """Return a grid of images (m, H, W) with pixels in [0, 1]; of very many, the first."""
     shown = images[:_MOST_IN_A_GRID]
     whole = tiled(shown, 1.0)
@@ -90,33 +102,36 @@ def samples_figure(images: np.ndarray) -> Any:
     return figure
 
 
-def _headline(result: dict[str, Any]) -> str:
+def _headline(result: Result) -> str:
     """Return what evaluation found, in the unit of the data set."""
     dataset = result.get("dataset", "")
     unit = unit_of(dataset)
     words = []
     for name, text in (("negative_elbo", "negative ELBO"), ("nll", "negative log-likelihood")):
-        value, error = result.get(name), result.get(f"{name}_err")
+        value, error = number_of(result, name), number_of(result, f"{name}_err")
         if value is not None:
             words.append(f"{text} {unit.form.format(value / unit.nats)}")
             words[-1] += f" ± {unit.form.format(error / unit.nats)}" if error is not None else ""
             words[-1] += f" {unit.name}"
     parts = [("reconstruction", "reconstruction"), ("kl", "KL")]
-    known = [f"{text} {result[name]:.2f}" for name, text in parts if result.get(name) is not None]
-    if known:
-        words.append(f"({' + '.join(known)} nats)")
-        words.insert(1, words.pop())
+    known = [
+        f"{text} {value:.2f}"
+        for name, text in parts
+        if (value := number_of(result, name)) is not None
+    ]
+    if known:  # the parts of the first
+        words[:1] = [" ".join([*words[:1], f"({' + '.join(known)} nats)"])]
     of = f"{result['images']:,} test images" if result.get("images") else "test images"
-    return f"{title_of(dataset)}, {of}: {', '.join(words)}".replace(", (", " (")
+    return f"{title_of(dataset)}, {of}: {', '.join(words)}"
 
 
-def _array(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+def _array(arrays: Arrays, name: str) -> np.ndarray:
     if name not in arrays or not len(arrays[name]):
         raise MissingData(f"the evaluation has no {name}.")
     return np.asarray(arrays[name], float)
 
 
-def _draw_pairs(axes: Any, arrays: dict[str, np.ndarray], aspect: float) -> None:
+def _draw_pairs(axes: "Axes", arrays: Arrays, aspect: float) -> None:
     """Draw originals, and below each its reconstruction."""
     originals, reconstructions = _array(arrays, "originals"), _array(arrays, "reconstructions")
     originals = originals / (int(arrays.get("levels", np.array(256))) - 1)
@@ -127,14 +142,14 @@ def _draw_pairs(axes: Any, arrays: dict[str, np.ndarray], aspect: float) -> None
     axes.set_title(f"{count} test images, each above its reconstruction (mean pixels)")
 
 
-def _draw_samples(axes: Any, arrays: dict[str, np.ndarray], aspect: float) -> None:
+def _draw_samples(axes: "Axes", arrays: Arrays, aspect: float) -> None:
     """Draw images of the prior."""
     samples = _array(arrays, "samples")[:_MOST_SAMPLES]
     _show(axes, tiled(samples, aspect))
     axes.set_title(f"{len(samples)} draws from the prior (mean pixels)")
 
 
-def _show(axes: Any, image: np.ndarray) -> None:
+def _show(axes: "Axes", image: np.ndarray) -> None:
     axes.imshow(image, cmap="gray", vmin=0, vmax=1)
     axes.set_anchor("N")  # titles of panels side by side at one height
     axes.set_axis_off()
@@ -157,16 +172,11 @@ def tiled(images: np.ndarray, aspect: float, gap: int = 2) -> np.ndarray:
     return whole
 
 
-def _draw_training(axes: Any, rows: list[dict[str, Any]], result: dict[str, Any]) -> None:
+def _draw_training(axes: "Axes", rows: list[Row], result: Result) -> None:
     """Draw negative ELBOs against epoch: of training, validation, and the evaluation."""
     dataset = result.get("dataset", "")
     unit = unit_of(dataset)
-    sums = [
-        row | {"negative_elbo": row["reconstruction"] + row["kl"]}
-        for row in rows
-        if row.get("reconstruction") is not None and row.get("kl") is not None
-    ]
-    x_training, training = column(sums, "epoch", "negative_elbo")
+    x_training, training = points_of([(row.value("epoch"), _negative_elbo(row)) for row in rows])
     smooth = rolling_mean(training, usual_window(len(training))) / unit.nats
     line(axes, x_training, smooth, color="0.55", lw=1.2, label="training images (rolling mean)")
     x, validation = column(rows, "epoch", "validation")
@@ -177,7 +187,7 @@ def _draw_training(axes: Any, rows: list[dict[str, Any]], result: dict[str, Any]
         text = f"best validation: {unit.form.format(validation[best])}, epoch {x[best]:g}"
         axes.axvline(x[best], color=_BLUE, lw=0.8, ls=":")
         axes.plot(x[best], validation[best], "o", color=_BLUE, mec="white", label=text, zorder=4)
-    at, test = column([result], "epoch", "negative_elbo")
+    at, test = point_of(result, "epoch", "negative_elbo")
     test = test / unit.nats
     line(axes, at, test, ls="none", marker="D", color="k", label="test images", zorder=4)
     shade_warmup(axes, [rows])
@@ -193,3 +203,9 @@ def _draw_training(axes: Any, rows: list[dict[str, Any]], result: dict[str, Any]
     draw_published(axes, dataset, low, high)
     # On white, else what explains the shading would not be seen on it.
     axes.legend(loc="upper right", frameon=True, framealpha=0.9, edgecolor="none")
+
+
+def _negative_elbo(row: Row) -> float | None:
+    """Return that of training: the loss is another number where the KL term does not weigh in full."""
+    reconstruction, kl = row.value("reconstruction"), row.value("kl")
+    return None if reconstruction is None or kl is None else reconstruction + kl

@@ -4,14 +4,18 @@ import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pathgrad._train.row import Row
+
 from .observables import draw_observables
-from .run import Evaluated, MissingData, array_of, looks_for
+from .run import Arrays, Evaluated, MissingData, Result, array_of, looks_for, number_of, point_of
 from .style import (
     LOOKS,
+    How,
+    Points,
     column,
     ess_axis,
     new_figure,
@@ -24,12 +28,14 @@ from .style import (
 )
 from .training import draw_sizes, finish_norms, line, mark_doubtful
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _BLUE = LOOKS["path"].colour
 
 
-def plot_lattice(
-    rows: list[dict[str, Any]], arrays: dict[str, np.ndarray], result: dict[str, Any], path: Path
-) -> None:
+def plot_lattice(rows: list[Row], arrays: Arrays, result: Result, path: Path) -> None:
     """Draw training, fields, two-point function, weights and observables of one run.
 
     Args:
@@ -43,13 +49,11 @@ def plot_lattice(
 
 
 @styled
-def lattice_figure(
-    rows: list[dict[str, Any]], arrays: dict[str, np.ndarray], result: dict[str, Any]
-) -> Any:
+def lattice_figure(rows: list[Row], arrays: Arrays, result: Result) -> "Figure":
     """Return the figure of `plot_lattice`: two rows of three axes, and a colour bar."""
     figure = new_figure(11.5, 6.4)
     # Two figures in one: else the room for labels in one row would be left free in the other too.
-    above, below = figure.subfigures(2, 1)
+    above, below = figure.subfigures(2, 1, squeeze=False).ravel()
     sizes, norms, weights = above.subplots(1, 3)
     fields, correlation, observables = below.subplots(1, 3)
     _draw_training(sizes, norms, rows, result)
@@ -69,7 +73,7 @@ def lattice_figure(
 
 
 @styled
-def single_figure(kind: str, runs: list[Evaluated]) -> Any:
+def single_figure(kind: str, runs: list[Evaluated]) -> "Figure":
     """Return one of the figures in `KINDS` alone, for one or several runs."""
     draw, width, height = KINDS[kind]
     if kind == "fields":  # each run has its own panel
@@ -88,15 +92,13 @@ def single_figure(kind: str, runs: list[Evaluated]) -> Any:
     return figure
 
 
-def _draw_training(
-    sizes: Any, norms: Any, rows: list[dict[str, Any]], result: dict[str, Any]
-) -> None:
+def _draw_training(sizes: "Axes", norms: "Axes", rows: list[Row], result: Result) -> None:
     steps, ess = column(rows, "step", "ess")
     draw_sizes(sizes, [(steps, ess)], "of training", {"color": _BLUE})
     mark_doubtful(sizes, rows, "step")
     # Measured with a finer solver, so it can differ from the end of the curve.
-    final = column([result], "step", "ess")
-    how = {"ls": "none", "marker": "D", "clip_on": False}
+    final = point_of(result, "step", "ess")
+    how: How = {"ls": "none", "marker": "D", "clip_on": False}
     line(sizes, *final, color="k", label="evaluated", **how)
     sizes.set_xlabel("training step")
     ess_axis(sizes, np.concatenate([ess, final[1]]))
@@ -111,7 +113,7 @@ def _draw_training(
             say_empty(axes, "no rows yet")
 
 
-def draw_weights(axes: list[Any], runs: list[Evaluated]) -> None:
+def draw_weights(axes: "list[Axes]", runs: list[Evaluated]) -> None:
     """Draw histograms of log-weights less their mean, with ESS and number of draws."""
     (axis,) = axes
     centred = []
@@ -130,7 +132,7 @@ def draw_weights(axes: list[Any], runs: list[Evaluated]) -> None:
             axis.set_title("\n".join(filter(None, [text, more])))
             continue
         text = ", ".join(filter(None, [text, more]))
-        how = {"histtype": "step", "color": look.colour, "linestyle": look.line, "lw": 1.4}
+        how: How = {"histtype": "step", "color": look.colour, "linestyle": look.line, "lw": 1.4}
         axis.hist(values, bins=bins, label=f"{run.short}: {text}", **how)
     axis.set(xlabel="log-weight less its mean", ylabel="draws", yscale="log")
     if len(runs) > 1:
@@ -150,7 +152,7 @@ def left_edge(values: np.ndarray) -> float:
 def _describe_weights(run: Evaluated, values: np.ndarray, low: float) -> tuple[str, str]:
     """Return ESS and number of draws, and what of them is not seen."""
     kept = len(run.arrays["log_weight"])
-    ess, drawn = run.result.get("ess"), run.result.get("samples") or kept
+    ess, drawn = number_of(run.result, "ess"), number_of(run.result, "samples") or kept
     size = "ESS unknown" if ess is None else f"ESS {ess:.2%}"
     further, infinite = int(np.sum(values < low)), kept - len(values)
     more = [f"{kept:,} shown"] if kept < drawn else []
@@ -159,18 +161,19 @@ def _describe_weights(run: Evaluated, values: np.ndarray, low: float) -> tuple[s
     return f"{size} of {drawn:,} draws", ", ".join(more)
 
 
-def draw_fields(axes: list[Any], runs: list[Evaluated]) -> None:
+def draw_fields(axes: "list[Axes]", runs: list[Evaluated]) -> None:
     """Draw some fields of each run, on one colour scale with zero in its middle."""
     fields = [array_of(run, "fields") for run in runs]
     limit = max(float(np.max(np.abs(f[np.isfinite(f)]), initial=0.0)) for f in fields) or 1.0
-    image = None
+    images = []
     for axis, run, some in zip(axes, runs, fields, strict=True):
-        image = axis.imshow(_mosaic(some), cmap="RdBu_r", vmin=-limit, vmax=limit, origin="lower")
+        how: How = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "origin": "lower"}
+        images.append(axis.imshow(_mosaic(some), **how))
         axis.set_axis_off()
         size = some.shape[-1]
         text = f"{len(some)} draws, {size} × {size} sites"
         axis.set_title(f"{run.short}: {text}" if len(runs) > 1 else text)
-    bar = axes[0].figure.colorbar(image, ax=axes, shrink=0.8, label="field φ")
+    bar = axes[0].figure.colorbar(images[0], ax=axes, shrink=0.8, label="field φ")
     bar.outline.set_visible(False)
     bar.ax.grid(visible=False)
 
@@ -189,7 +192,7 @@ def _mosaic(fields: np.ndarray) -> np.ndarray:
     return whole
 
 
-def draw_two_point(axes: list[Any], runs: list[Evaluated]) -> None:
+def draw_two_point(axes: "list[Axes]", runs: list[Evaluated]) -> None:
     """Draw two-point functions along an axis, and how the reference says that they decay."""
     (axis,) = axes
     heights, curves = [], {}
@@ -197,7 +200,13 @@ def draw_two_point(axes: list[Any], runs: list[Evaluated]) -> None:
         value, error = array_of(run, "two_point"), run.arrays.get("two_point_err")
         # A little beside each other, else equal points would hide each other.
         distance = np.arange(len(value)) + 0.07 * (i - (len(runs) - 1) / 2)
-        how = {"color": look.colour, "marker": look.marker, "ls": "none", "ms": 4, "capsize": 2}
+        how: How = {
+            "color": look.colour,
+            "marker": look.marker,
+            "ls": "none",
+            "ms": 4,
+            "capsize": 2,
+        }
         label = run.short if len(runs) > 1 else "weighted draws"
         axis.errorbar(distance, value, error, label=label, lw=1.2, **how)
         heights.append(value)
@@ -210,11 +219,11 @@ def draw_two_point(axes: list[Any], runs: list[Evaluated]) -> None:
         axis.plot(*curve, color="0.35", lw=1, ls="--", label=text, zorder=1)
     axis.set(xlabel="distance along an axis", ylabel="two-point function, summed across")
     plain_log_axis(axis, np.concatenate(heights))
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.locator_params(axis="x", integer=True)
     axis.legend()
 
 
-def reference_decay(run: Evaluated) -> tuple[np.ndarray, np.ndarray] | None:
+def reference_decay(run: Evaluated) -> Points | None:
     """Return A cosh(m (t - L/2)) with the known mass m, and A such that it meets the last point."""
     known = (run.result.get("observables") or {}).get("mass_times_size") or {}
     value = run.arrays["two_point"]
@@ -228,7 +237,7 @@ def reference_decay(run: Evaluated) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 # The figures there are, with the size in inches of one alone.
-KINDS: dict[str, tuple[Callable[[list[Any], list[Evaluated]], None], float, float]] = {
+KINDS: "dict[str, tuple[Callable[[list[Axes], list[Evaluated]], None], float, float]]" = {
     "fields": (draw_fields, 3.6, 3.6),
     "two-point": (draw_two_point, 4.2, 3.4),
     "weights": (draw_weights, 4.6, 3.4),

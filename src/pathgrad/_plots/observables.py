@@ -1,12 +1,15 @@
 """Observables against values known from elsewhere."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .run import Evaluated, MissingData, looks_for
-from .style import Look
+from .run import Evaluated, MissingData, Result, looks_for
+from .style import How, Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WORDS = {
     "log_z": "log Z",
@@ -22,12 +25,12 @@ WORDS = {
 }
 
 
-def deviations(result: dict[str, Any], chain: str = "") -> dict[str, float]:
+def deviations(result: Result, chain: str = "") -> dict[str, float]:
     """Return (value - reference) / error of the observables with a reference, errors of both added.
 
     `chain` is the prefix of the values meant: none for the weighted ones, `mcmc_` for those of the chain.
     """
-    found = {}
+    found: dict[str, float] = {}
     table = {**(result.get("observables") or {}), "ward_identity": result.get("ward_identity")}
     for name, numbers in table.items():
         if numbers is None:
@@ -45,10 +48,10 @@ def deviations(result: dict[str, Any], chain: str = "") -> dict[str, float]:
 _FURTHEST = 6.0  # standard errors; what is further off is drawn at the edge, with its number
 
 
-def draw_observables(axes: list[Any], runs: list[Evaluated]) -> None:
+def draw_observables(axes: "list[Axes]", runs: list[Evaluated]) -> None:
     """Draw how far observables are from their references, in standard errors."""
     (axis,) = axes
-    sets = []
+    sets: list[tuple[str, dict[str, float], Look, str]] = []
     for run, look in zip(runs, looks_for(runs), strict=True):
         alone = len(runs) == 1
         label = "weighted draws" if alone else run.short
@@ -75,11 +78,11 @@ def draw_observables(axes: list[Any], runs: list[Evaluated]) -> None:
 
 
 def _draw_set(
-    axis: Any, z: np.ndarray, heights: np.ndarray, look: Look, face: str, label: str
+    axis: "Axes", z: np.ndarray, heights: np.ndarray, look: Look, face: str, label: str
 ) -> None:
     shown = np.clip(z, -_FURTHEST, _FURTHEST)
     axis.hlines(heights, 0, shown, color=look.colour, lw=1)
-    how = {"marker": look.marker, "s": 20, "edgecolors": look.colour, "facecolors": face}
+    how: How = {"marker": look.marker, "s": 20, "edgecolors": look.colour, "facecolors": face}
     axis.scatter(shown, heights, label=label, zorder=3, **how)
     for far, at, height in zip(z, shown, heights, strict=True):
         if far != at:

@@ -3,13 +3,25 @@
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from pathgrad._train.row import Number, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_RC: dict[Any, Any] = {
+# Keyword arguments of Matplotlib, which has too many kinds of them to tell apart.
+How = dict[str, Any]
+Values = np.ndarray | Sequence[Number] | Number
+Points = tuple[np.ndarray, np.ndarray]  # x and y of a curve
+
+_RC: dict[str, bool | float | str] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -30,8 +42,8 @@ _RC: dict[Any, Any] = {
 class Look(NamedTuple):
     """How one kind of curve is drawn."""
 
-    colour: Any
-    line: Any
+    colour: str
+    line: str | tuple[int, tuple[float, ...]]
     marker: str = "o"
 
 
@@ -66,20 +78,20 @@ def looks_of(estimators: Sequence[str]) -> list[Look]:
     return looks
 
 
-def styled(function: Callable[..., T]) -> Callable[..., T]:
+def styled(function: Callable[P, T]) -> Callable[P, T]:
     """Run a function under our Matplotlib settings, and leave those of the caller as they were."""
 
     @functools.wraps(function)
-    def inside(*args: Any, **kwargs: Any) -> T:
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
         import matplotlib as mpl
 
-        with mpl.rc_context(_RC):
+        with mpl.rc_context(_RC):  # pyright: ignore (its stub wants each key as a literal)
             return function(*args, **kwargs)
 
     return inside
 
 
-def new_figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> "Figure":
     """Return an empty figure; sizes in inches."""
     from matplotlib.figure import Figure  # no pyplot: no window system, no global state
 
@@ -89,17 +101,22 @@ def new_figure(width: float, height: float) -> Any:
 
 
 @styled  # ticks are made as late as here
-def save(figure: Any, path: Path) -> None:
+def save(figure: "Figure", path: Path) -> None:
     """Write a figure; its format is that of the ending."""
     # A date would make each file another one.
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     figure.savefig(path, dpi=160, metadata=dates.get(path.suffix))
 
 
-def column(rows: list[dict[str, Any]], x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+def column(rows: Sequence[Row], x: str, y: str) -> Points:
     """Return two columns of the rows that have both; a block in which all went wrong has neither."""
-    points = [(r[x], r[y]) for r in rows if r.get(x) is not None and r.get(y) is not None]
-    table = np.array(points, dtype=float).reshape(-1, 2)
+    return points_of([(row.value(x), row.value(y)) for row in rows])
+
+
+def points_of(pairs: Sequence[tuple[Number | None, Number | None]]) -> Points:
+    """Return the pairs of which both numbers are known."""
+    known = [(x, y) for x, y in pairs if x is not None and y is not None]
+    table = np.array(known, dtype=float).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
@@ -117,9 +134,7 @@ def usual_window(count: int) -> int:
     return max(min(3, count // 3), count // 20) | 1
 
 
-def mean_curve(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
+def mean_curve(curves: Sequence[Points]) -> Points:
     """Return the mean of curves (x, y), interpolated, where all of them have begun and none has ended.
 
     Beyond the end of the shortest it would jump to the mean of fewer.
@@ -135,14 +150,14 @@ def mean_curve(
 _SMALLEST_LOSS = 1e-7  # of the ESS; beyond it single precision knows no difference to 100 %
 
 
-def ess_to_height(ess: Any) -> Any:
+def ess_to_height(ess: Values) -> np.ndarray:
     """Return -log10(1 - ESS): each unit up, a tenth of what is missing to 100 %."""
-    return -np.log10(np.maximum(1 - np.asarray(ess, dtype=float), _SMALLEST_LOSS))
+    return np.asarray(-np.log10(np.maximum(1 - np.asarray(ess, dtype=float), _SMALLEST_LOSS)))
 
 
-def height_to_ess(height: Any) -> Any:
+def height_to_ess(height: Values) -> np.ndarray:
     """Return the ESS at a height."""
-    return 1 - 10.0 ** -np.asarray(height, dtype=float)
+    return np.asarray(1 - 10.0 ** -np.asarray(height, dtype=float))
 
 
 # The plainest first; others come in where there is room.
@@ -173,7 +188,7 @@ def ess_ticks(low: float, high: float) -> list[float]:
     return [float(t) for t in steps if low <= t <= high]
 
 
-def ess_axis(axes: Any, values: np.ndarray) -> None:
+def ess_axis(axes: "Axes", values: np.ndarray) -> None:
     """Give an axis of effective sample sizes a scale that tells 99 % from 99.9 %."""
     axes.set_yscale("function", functions=(ess_to_height, height_to_ess))
     axes.set_ylabel(axes.get_ylabel() or "effective sample size")
@@ -188,7 +203,7 @@ def ess_axis(axes: Any, values: np.ndarray) -> None:
     axes.set_yticks([], minor=True)
 
 
-def plain_log_axis(axes: Any, heights: np.ndarray) -> None:
+def plain_log_axis(axes: "Axes", heights: np.ndarray) -> None:
     """Make the y-axis logarithmic, and readable where it spans few powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
@@ -209,9 +224,9 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (60.0, "minutes") if seconds > 600 else (1.0, "seconds")
 
 
-def say_empty(axes: Any, text: str) -> None:
+def say_empty(axes: "Axes", text: str) -> None:
     """Write into a panel why it is empty."""
-    how = {"transform": axes.transAxes, "ha": "center", "va": "center", "color": "0.4"}
+    how: How = {"transform": axes.transAxes, "ha": "center", "va": "center", "color": "0.4"}
     axes.text(0.5, 0.5, text, in_layout=False, **how)
     axes.grid(visible=False)
 

@@ -3,14 +3,18 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from pathgrad._train.row import Row
 
 from .style import (
     LOOKS,
     OTHER,
+    How,
     Look,
+    Points,
     column,
     ess_axis,
     mean_curve,
@@ -25,6 +29,11 @@ from .style import (
     usual_window,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 class Training(NamedTuple):
     """The training of one run.
@@ -38,7 +47,7 @@ class Training(NamedTuple):
 
     label: str
     estimator: str
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     panel: str = ""
 
 
@@ -54,7 +63,7 @@ def plot_comparison(runs: list[Training], path: Path) -> None:
 
 
 @styled
-def comparison_figure(runs: list[Training]) -> Any:
+def comparison_figure(runs: list[Training]) -> "Figure":
     """Return the figure of `plot_comparison`: a row of three axes for each panel."""
     panels = list(dict.fromkeys(run.panel for run in runs)) or [""]
     figure = new_figure(11.5, 0.4 + 2.9 * len(panels))
@@ -75,7 +84,7 @@ def plot_time(runs: list[Training], path: Path) -> None:
 
 
 @styled
-def time_figure(runs: list[Training]) -> Any:
+def time_figure(runs: list[Training]) -> "Figure":
     """Return the figure of `plot_time`: for methods whose steps differ by thousands, time is what counts."""
     panels = list(dict.fromkeys(run.panel for run in runs)) or [""]
     figure = new_figure(max(5.0, 3.9 * len(panels)), 3.4)
@@ -85,7 +94,7 @@ def time_figure(runs: list[Training]) -> Any:
         for label in dict.fromkeys(run.label for run in here):
             group = [run for run in here if run.label == label]
             look = look_of(group[0].estimator)
-            how = {"color": look.colour, "linestyle": look.line, "marker": markers[label]}
+            how: How = {"color": look.colour, "linestyle": look.line, "marker": markers[label]}
             curves = [c for r in group if len((c := column(r.rows, "seconds", "ess"))[0])]
             draw_sizes(axes, curves, label, how)
             for run in group:
@@ -97,10 +106,16 @@ def time_figure(runs: list[Training]) -> Any:
     return figure
 
 
-def _draw_panel(axes: Any, runs: list[Training], markers: dict[str, str | None]) -> None:
+def longest(runs: Sequence[Training]) -> float:
+    """Return the seconds of the run that trained for longest, as far as they are known."""
+    return max((run.rows[-1].value("seconds") or 0.0 for run in runs if run.rows), default=0.0)
+
+
+def _draw_panel(
+    axes: "Sequence[Axes]", runs: list[Training], markers: dict[str, str | None]
+) -> None:
     by_step, by_time, norms = axes
-    longest = max((run.rows[-1].get("seconds") or 0.0 for run in runs if run.rows), default=0.0)
-    unit, name = time_unit(longest)
+    unit, name = time_unit(longest(runs))
     for label in dict.fromkeys(run.label for run in runs):
         group = [run for run in runs if run.label == label]
         look = look_of(group[0].estimator)
@@ -124,7 +139,7 @@ def _draw_panel(axes: Any, runs: list[Training], markers: dict[str, str | None])
             say_empty(axis, "no rows yet")
 
 
-def draw_sizes(axes: Any, curves: list[Any], label: str, how: dict[str, Any]) -> None:
+def draw_sizes(axes: "Axes", curves: list[Points], label: str, how: How) -> None:
     """Draw the mean of curves of sizes, smoothed where there are many rows, over what it is the mean of."""
     x, mean = mean_curve(curves)
     # Few rows are read one by one; many are a band of noise, in which neither dashes nor a level are seen.
@@ -138,14 +153,14 @@ def draw_sizes(axes: Any, curves: list[Any], label: str, how: dict[str, Any]) ->
     line(axes, x, rolling_mean(mean, window), **how, label=label, lw=2.2, zorder=3)
 
 
-def _draw_norms(axes: Any, curves: list[Any], label: str, how: dict[str, Any]) -> None:
+def _draw_norms(axes: "Axes", curves: list[Points], label: str, how: How) -> None:
     for curve in curves:
         line(axes, *curve, color=how["color"], lw=0.6, alpha=0.4)
     x, mean = mean_curve(curves)
     line(axes, x, rolling_mean(mean, usual_window(len(x))), **how, label=label, lw=2.2, zorder=3)
 
 
-def line(axes: Any, x: np.ndarray, y: np.ndarray, **how: Any) -> None:
+def line(axes: "Axes", x: np.ndarray, y: np.ndarray, **how: Any) -> None:
     """Draw a curve; a single point, which no line shows, as a dot; and nothing if there is none."""
     if len(x) == 0:
         return
@@ -154,16 +169,16 @@ def line(axes: Any, x: np.ndarray, y: np.ndarray, **how: Any) -> None:
     axes.plot(x, y, markersize=4.5, markevery=max(1, len(x) // 8), **how)
 
 
-def finish_norms(axes: Any) -> None:
+def finish_norms(axes: "Axes") -> None:
     """Label the axes of gradient norms."""
     axes.set(xlabel="training step", ylabel="gradient norm (thick: rolling mean)")
     drawn = [np.asarray(each.get_ydata(), float) for each in axes.lines]
     plain_log_axis(axes, np.concatenate(drawn) if drawn else np.empty(0))
 
 
-def mark_doubtful(axes: Any, rows: list[dict[str, Any]], x: str, unit: float = 1.0) -> None:
+def mark_doubtful(axes: "Axes", rows: list[Row], x: str, unit: float = 1.0) -> None:
     """Cross out sizes from blocks whose loss was below its bound: there, log q itself was wrong."""
-    at, ess = column([row for row in rows if row.get("below_bound")], x, "ess")
+    at, ess = column([row for row in rows if row.below_bound], x, "ess")
     if len(at):
         axes.plot(at / unit, ess, ls="none", marker="x", ms=4, color="k", zorder=4, label=DOUBTFUL)
 
@@ -184,10 +199,10 @@ def choose_markers(runs: list[Training]) -> dict[str, str | None]:
 
 
 def legend(
-    figure: Any,
+    figure: "Figure",
     runs: list[Training],
     markers: dict[str, str | None],
-    further: Sequence[Any] = (),
+    further: "Sequence[Artist]" = (),
     letters: int = 150,
 ) -> None:
     """Name the groups once for all axes, above them, where no curve is hidden.
@@ -201,7 +216,7 @@ def legend(
     """
     from matplotlib.lines import Line2D
 
-    handles = []
+    handles: list[Artist] = []
     for label, estimator in dict.fromkeys((run.label, run.estimator) for run in runs):
         group = [run for run in runs if run.label == label]
         look = look_of(estimator)
@@ -211,13 +226,13 @@ def legend(
                 [], [], color=look.colour, ls=look.line, marker=markers[label], label=text, ms=4.5
             )
         )
-    if any(row.get("below_bound") for run in runs for row in run.rows):
+    if any(row.below_bound for run in runs for row in run.rows):
         text = f"{DOUBTFUL}: not to be trusted"
         handles.append(Line2D([], [], ls="none", marker="x", color="k", ms=4, label=text))
     handles += further
     if not handles:
         return
-    width = 8 + max(len(handle.get_label()) for handle in handles)
+    width = 8 + max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), letters // width))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
     figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(handles) / columns))

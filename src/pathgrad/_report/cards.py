@@ -6,11 +6,11 @@ from .chart import swatch
 from .comparison import Comparison
 from .contents import Broken, Run
 from .html import Html, joined, prose, tag
-from .verdict import Verdict, verdict
+from .verdict import Trust, Verdict, verdict
 from .words import sentence
 
 _FEW = 4
-_ICONS = {"good": "✓", "fair": "!", "bad": "✕", "open": "…"}
+_ICONS = {Trust.GOOD: "✓", Trust.FAIR: "!", Trust.BAD: "✕", Trust.OPEN: "…"}
 
 
 def cards(runs: Sequence[Run]) -> Html:
@@ -42,7 +42,7 @@ def _card(group: list[Run], said: Verdict) -> Html:
         *[tag("p", prose(text)) for text in said.sentences],
         tag("dl", *facts, class_="facts"),
         tag("p", "Directory: " if alone else "Directories: ", tag("code", paths), class_="where"),
-        class_=f"card {said.level}",
+        class_=f"card {said.level.name.lower()}",
     )
 
 

@@ -58,7 +58,7 @@ def colour_class(estimator: str) -> str:
 def dashes(estimator: str, width: float) -> str | None:
     """Return the dashes of an estimator's line, `None` for a solid one."""
     line = LOOKS.get(estimator, OTHER).line
-    if line == "-":
+    if isinstance(line, str):
         return None
     return " ".join(f"{width * length:.3g}" for length in line[1])
 

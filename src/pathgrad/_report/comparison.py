@@ -2,11 +2,11 @@
 
 import itertools
 import math
-import re
 import statistics
 from typing import NamedTuple
 
 from pathgrad._plots.elbo import unit_of
+from pathgrad._train.row import Row, best_row
 
 from .contents import Run
 from .words import count, sentence, several
@@ -58,7 +58,7 @@ def compare(one: list[Run], other: list[Run], equal_time: str, *, timed: bool) -
     Args:
         one: Runs of an estimator that differ by their seed only.
         other: The same of another estimator.
-        equal_time: What `pathgrad compare` says of them after the same time, reservations included.
+        equal_time: What is to be said of them after the same time, reservations included.
         timed: Whether their times can be compared.
     """
     by_time, by_step = standing(one, other, "seconds") if timed else None, None
@@ -67,7 +67,6 @@ def compare(one: list[Run], other: list[Run], equal_time: str, *, timed: bool) -
     ):  # steps of others have nothing in common
         by_step = standing(one, other, "step")
     sentences = [] if by_step is None else [_at_equal_steps(by_step, one[0])]
-    equal_time = re.sub(r"(?<=\d)%", "\u00a0%", equal_time)  # as elsewhere on the page
     at_time = f"At equal time, {equal_time}" if timed else sentence(equal_time)
     title = _title((one[0].estimator, other[0].estimator), one[0], by_step, by_time)
     return Comparison(title + _which(one[0], other[0]), [*sentences, at_time])
@@ -81,10 +80,10 @@ def _which(one: Run, other: Run) -> str:
 
 def standing(one: list[Run], other: list[Run], x: str) -> Standing | None:
     """Return how two groups stand where the first of their runs ended; `None` where a number is missing."""
-    ends = [run.last.get(x) for run in (*one, *other)]
-    if not ends or None in ends:
+    ends = [run.at_end(x) for run in (*one, *other)]
+    at = min((end for end in ends if end is not None), default=None)
+    if at is None or None in ends:
         return None
-    at = min(end for end in ends if end is not None)
     values = [[value_at(run, x, at) for run in group] for group in (one, other)]
     known = [[v for v in group if v is not None] for group in values]
     if any(len(k) < len(v) or not k for k, v in zip(known, values, strict=True)):
@@ -98,19 +97,19 @@ def standing(one: list[Run], other: list[Run], x: str) -> Standing | None:
         for group in (one, other)
     ]
     ahead = one if lead > 0 else other
-    below = any((_rows_until(run, x, at) or [{}])[-1].get("below_bound") for run in ahead)
+    below = any(row.below_bound for run in ahead for row in _rows_until(run, x, at)[-1:])
     usual = medians[0] - medians[1]
     return Standing(at, known[0], known[1], lead, usual, error, freedom, below)
 
 
-def _rows_until(run: Run, x: str, at: float) -> list[dict[str, float | None]]:
-    return [row for row in run.rows if (place := row.get(x)) is not None and place <= at]
+def _rows_until(run: Run, x: str, at: float) -> list[Row]:
+    return [row for row in run.rows if (place := row.value(x)) is not None and place <= at]
 
 
 def _last_sizes(run: Run, x: str, at: float) -> list[float]:
     """Return the ESS of the last few blocks until then."""
     rows = _rows_until(run, x, at)[-_BLOCKS:]
-    return [size for row in rows if (size := row.get("ess")) is not None]
+    return [size for row in rows if (size := row.value("ess")) is not None]
 
 
 def _error(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, float]:
@@ -144,9 +143,9 @@ def value_at(run: Run, x: str, at: float) -> float | None:
     """Return the ESS of the last block until then; of an autoencoder the best validation until then."""
     rows = _rows_until(run, x, at)
     if not run.dataset:
-        return rows[-1].get("ess") if rows else None
-    best = [v for row in rows if (v := row.get("validation")) is not None]
-    return min(best, default=None)
+        return rows[-1].value("ess") if rows else None
+    best = best_row(rows)
+    return None if best is None else best.validation
 
 
 def _optimizer(group: list[Run]) -> str:

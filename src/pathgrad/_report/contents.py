@@ -6,14 +6,15 @@ import json
 import shlex
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from pathgrad._errors import UserError
 from pathgrad._plots.elbo import title_of
+from pathgrad._train.row import Row, best_row
 from pathgrad._train.rundir import RunDir
-from pathgrad.experiments.registry import COMMANDS
+from pathgrad.experiments.registry import resume_command
 
 from .words import count, duration, number
 
@@ -37,16 +38,16 @@ _DIMENSIONS = {
 
 
 class Broken(NamedTuple):
-    """A run of which not even the configuration can be read."""
+    """A run of which not even the configuration can be read; `why` is the text of a `UserError`."""
 
     path: Path
     why: str
 
 
 class State(NamedTuple):
-    """How far a run is: `kind` is running, ended, stopped or empty, and `text` says it in words."""
+    """How far a run is; `text` says it in words, with the arguments of commands marked by `named`."""
 
-    kind: str
+    kind: Literal["running", "ended", "stopped", "empty"]
     text: str
 
 
@@ -57,7 +58,7 @@ class Run:
     Attributes:
         path: Its directory.
         config: As in `config.toml`.
-        rows: Of its metrics: finite numbers, and `None` for whatever else was there.
+        rows: Of its metrics.
         evaluation: As in `evaluation.json`; empty if it has not been evaluated.
         arrays: Of `evaluation.npz`.
         picture: The bytes of `evaluation.png`.
@@ -72,7 +73,7 @@ class Run:
 
     path: Path
     config: dict[str, Any]
-    rows: list[dict[str, float | None]]
+    rows: list[Row]
     evaluation: dict[str, Any]
     arrays: dict[str, np.ndarray]
     picture: bytes | None
@@ -107,21 +108,25 @@ class Run:
         return f"{self.config['experiment']} {problem}".strip()
 
     @property
-    def last(self) -> dict[str, float | None]:
+    def last(self) -> Row | None:
         """The last row."""
-        return self.rows[-1] if self.rows else {}
+        return self.rows[-1] if self.rows else None
+
+    def at_end(self, name: str) -> float | None:
+        """Return a number of the last row by its name."""
+        value = None if self.last is None else self.last.value(name)
+        return None if value is None else float(value)
 
     @property
-    def best(self) -> dict[str, float | None]:
+    def best(self) -> Row | None:
         """The row with the best validation of an autoencoder: that is the model which is kept."""
-        ended = [row for row in self.rows if row.get("validation") is not None]
-        return min(ended, key=lambda row: row["validation"] or 0.0, default={})
+        return best_row(self.rows)
 
     @property
     def evaluated(self) -> bool:
         """Whether the evaluation is of the run as it is now."""
-        step = number(self.evaluation, "step")
-        return step is not None and step in (self.last.get("step"), self.best.get("step"))
+        current = {row.step for row in (self.last, self.best) if row is not None}
+        return number(self.evaluation, "step") in current
 
     @property
     def kept(self) -> bool:
@@ -144,11 +149,11 @@ def read_run(path: Path) -> Run:
             "`experiment` and hold a table `options.training`, and `provenance` must be a table. Restore it."
         )
     troubles: list[str] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     try:
-        rows = [row for row in map(_numbers_of, run.read_metrics()) if row["step"] is not None]
+        rows = run.read_metrics(lenient=True)
     except UserError as error:
-        troubles.append(str(error))
+        troubles.append(error.text)
     evaluation = _read_json(path, troubles)
     arrays = _read_arrays(path, troubles)
     picture = None
@@ -168,10 +173,6 @@ def _is_ours(config: dict[str, Any]) -> bool:
         return False
     words = [config.get("experiment"), *(training.get(n, "") for n in ("estimator", "optimizer"))]
     return all(isinstance(word, str) for word in words)
-
-
-def _numbers_of(row: dict[str, Any]) -> dict[str, float | None]:
-    return {"step": None} | {name: number(row, name) for name in row}
 
 
 def _read_json(path: Path, troubles: list[str]) -> dict[str, Any]:
@@ -232,8 +233,7 @@ def _state(run: Run) -> State:
     why = _why_ended(run)
     if why:
         return State("ended", f"ended: {where}, {why}")
-    command = COMMANDS.get(run.config["experiment"], "train")
-    again = f"`pathgrad {command} --out {shlex.quote(str(run.path))} --resume`"
+    again = f"`{resume_command(run.config['experiment'], run.path)}`"
     on = f"go on with {again}" if run.kept else "its checkpoints are not here, so it cannot go on"
     if not run.rows:
         return State("empty", f"stopped before its first block of steps ended: {on}")
@@ -241,26 +241,26 @@ def _state(run: Run) -> State:
 
 
 def _how_far(run: Run) -> str:
-    if not run.rows:
+    if run.last is None:
         return "no block of steps has ended yet"
     unit = "epoch" if run.dataset else "step"
-    done, wanted = run.last.get(unit), number(run.training, f"{unit}s")
+    done, wanted = run.at_end(unit), number(run.training, f"{unit}s")
     if done is None:
-        unit, done, wanted = "step", run.last["step"], None
+        unit, done, wanted = "step", run.last.step, None
     said = f"{unit} {done:,.4g}" if unit == "epoch" else f"{unit} {count(done)}"
     return said + (f" of {count(wanted)}" if wanted else "")
 
 
 def _why_ended(run: Run) -> str | None:
     unit = "epoch" if run.dataset else "step"
-    done, wanted = run.last.get(unit), number(run.training, f"{unit}s")
+    done, wanted = run.at_end(unit), number(run.training, f"{unit}s")
     if done is not None and wanted is not None and done >= wanted:
         return f"all its {unit}s are done"
-    seconds, most = run.last.get("seconds"), number(run.training, "max_seconds")
+    seconds, most = run.at_end("seconds"), number(run.training, "max_seconds")
     if seconds is not None and most is not None and seconds >= most:
         return f"its {duration(most)} of training are used up"
-    waited = [row["waiting"] for row in run.rows if row.get("waiting") is not None]
+    waited = [row.waiting for row in run.rows if row.waiting is not None]
     patience = number(run.training, "patience")
-    if waited and patience is not None and (waited[-1] or 0) > patience:
+    if waited and patience is not None and waited[-1] > patience:
         return f"no better validation for {count(waited[-1])} epochs"
     return None

@@ -6,7 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pathgrad._plots.elbo import interesting, unit_of
-from pathgrad._plots.style import column, mean_curve, rolling_mean, time_unit, usual_window
+from pathgrad._plots.style import (
+    Points,
+    column,
+    mean_curve,
+    rolling_mean,
+    time_unit,
+    usual_window,
+)
 from pathgrad._plots.training import Training, choose_markers
 
 from .chart import Curve, chart, horizontal, margin, swatch, vertical
@@ -15,7 +22,6 @@ from .html import Html, tag
 from .scale import Scale, fitting
 from .words import number, percent, plain
 
-Points = tuple[np.ndarray, np.ndarray]
 _FEW_LABELS = 4  # more are named once above the charts, instead of above each
 
 
@@ -93,14 +99,16 @@ def _quantities(runs: list[Run]) -> list[Quantity]:
         every = (first, *_VAE)
     else:
         every = (_ESS, *_FLOW)
-    return [q for q in every if any(r.get(q.column) is not None for run in runs for r in run.rows)]
+    return [
+        q for q in every if any(row.value(q.column) is not None for run in runs for row in run.rows)
+    ]
 
 
 def _constant(runs: list[Run], name: str) -> float | None:
     """Return the value of a column that is the same in all rows of all runs: no curve is worth drawing."""
     if not name.startswith("evaluations"):
         return None
-    values = {r[name] for run in runs for r in run.rows if r.get(name) is not None}
+    values = {row.value(name) for run in runs for row in run.rows} - {None}
     return values.pop() if len(values) == 1 else None
 
 
@@ -127,7 +135,7 @@ def _figure(
     markers: dict[str, str | None],
     names: Html | None,
 ) -> Html:
-    longest = max((run.last.get("seconds") or 0.0 for run in runs), default=0.0)
+    longest = max((run.at_end("seconds") or 0.0 for run in runs), default=0.0)
     seconds, unit = time_unit(longest)
     word = "epoch" if runs[0].dataset else "step"
     where = f"training time, {unit}" if axis == "time" else f"training {word}"
@@ -199,8 +207,8 @@ def _evaluated(group: list[Run], quantity: Quantity, axis: str, seconds: float) 
     found = []
     for run in group:
         ess, at = number(run.evaluation, "ess"), number(run.evaluation, "step")
-        row = next((row for row in run.rows if row["step"] == at), {})
-        across = row.get("step") if axis == "step" else row.get("seconds")
+        row = next((row for row in run.rows if row.step == at), None)
+        across = None if row is None else row.value("seconds" if axis == "time" else "step")
         if quantity.column == "ess" and ess is not None and across is not None:
             found.append((across / (seconds if axis == "time" else 1.0), ess))
     points = np.array(found, float).reshape(-1, 2)
@@ -216,7 +224,7 @@ def _doubtful(group: list[Run], quantity: Quantity, axis: str, seconds: float) -
     crosses = []
     for run in group:
         x, y = column(
-            [row for row in run.rows if row.get("below_bound")],
+            [row for row in run.rows if row.below_bound],
             "seconds" if axis == "time" else "step",
             "ess",
         )
@@ -259,7 +267,7 @@ def legend(
         entries.append(tag("li", swatch(group[0].estimator, markers.get(label)), text))
     if sizes and any(number(run.evaluation, "ess") is not None for run in runs):
         entries.append(tag("li", swatch("other", "D", line=False), "evaluated"))
-    if sizes and any(row.get("below_bound") for run in runs for row in run.rows):
+    if sizes and any(row.below_bound for run in runs for row in run.rows):
         text = "loss below its bound: not to be trusted"
         entries.append(tag("li", swatch("other", "x", line=False), text))
     return tag("ul", *entries, class_="legend")

@@ -3,7 +3,6 @@
 import base64
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -266,7 +265,7 @@ def _image(
     return picture(buffer.getvalue(), described, run.path / "evaluation.npz", **how)
 
 
-def picture(png: bytes, described: str, file: Path, **more: Any) -> Html:
+def picture(png: bytes, described: str, file: Path, **more: object) -> Html:
     """Return a picture whose bytes are part of the page; of one too large for that, where it is found."""
     if len(png) > _MOST_BYTES:
         size = f"It is too large for this page ({len(png) / 1e6:.1f} MB): see "

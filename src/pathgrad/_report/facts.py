@@ -4,7 +4,10 @@ import math
 import statistics
 from typing import Any, NamedTuple
 
+from pathgrad._errors import named
+from pathgrad._plots.elbo import warming_up
 from pathgrad._plots.observables import WORDS
+from pathgrad._train.row import Row
 
 from .contents import Run
 from .words import count, duration, listed, number, plain, several, with_error
@@ -21,7 +24,10 @@ class Gap(NamedTuple):
 
 
 def collect_warnings(group: list[Run]) -> list[str]:
-    """Return what was raised in training and evaluation, each once, with the runs it is about."""
+    """Return what was raised in training and evaluation, each once, with the runs it is about.
+
+    Arguments of commands are marked by `named`; those of the evaluation are as it wrote them.
+    """
     found: dict[str, list[str]] = {}
     for run in group:
         for text in _warnings_of(run):
@@ -39,38 +45,37 @@ def _warnings_of(run: Run) -> list[str]:
         said += [str(text) for text in listed]
     if run.evaluated:
         said += _far_off(run)
-    skipped = run.last.get("skipped")
+    skipped = run.at_end("skipped")
     if skipped:
         said.append(
             f"{count(skipped)} steps of training were skipped, because their loss or gradient was not "
             "finite. A lower learning rate or more solver steps help."
         )
-    below = sum(bool(row.get("below_bound")) for row in run.rows)
+    below = sum(bool(row.below_bound) for row in run.rows)
     if below:
         said.append(
             f"In {below} of {len(run.rows)} blocks the loss was below −log Z by more than four standard "
             "errors, which no density can reach: the solver was too coarse there. Take more "
-            "`--solver-steps`."
+            f"`{named('solver_steps')}`."
         )
     sized = last_sized(run)
-    if sized and sized is not run.last:
+    if sized is not None and sized is not run.last:
         since = next(i for i, row in enumerate(reversed(run.rows)) if row is sized)
         said.append(
-            f"The last ESS of training is of step {count(sized['step'])}; the {count(since)} blocks since "
+            f"The last ESS of training is of step {count(sized.step)}; the {count(since)} blocks since "
             "have no finite number. Begin again with a lower learning rate or more solver steps."
         )
-    beta = run.last.get("beta")
-    if run.dataset and beta is not None and beta < 1:
+    if run.dataset and run.last is not None and warming_up(run.last):
         said.append(
-            f"The KL warm-up is not over: the KL term weighs {beta:.2g} of 1. Train for more epochs, or "
-            "with fewer `--warmup-epochs`."
+            f"The KL warm-up is not over: the KL term weighs {run.last.value('beta'):.2g} of 1. Train for "
+            f"more epochs, or with fewer `{named('warmup_epochs')}`."
         )
     return said
 
 
-def last_sized(run: Run) -> dict[str, float | None]:
-    """Return the last row that has an effective sample size; empty if there is none."""
-    return next((row for row in reversed(run.rows) if row.get("ess") is not None), {})
+def last_sized(run: Run) -> Row | None:
+    """Return the last row that has an effective sample size; `None` if there is none."""
+    return next((row for row in reversed(run.rows) if row.value("ess") is not None), None)
 
 
 def log_z_gap(run: Run) -> Gap | None:
@@ -104,7 +109,7 @@ def _far_off(run: Run) -> list[str]:
     """Say which measured numbers contradict what is known."""
     said, gap = [], log_z_gap(run)
     remedy = (
-        "Evaluate with twice the `--refine`; if it stays so, the flow misses a part of the target: "
+        f"Evaluate with twice the `{named('refine')}`; if it stays so, the flow misses a part of the target: "
         "train it for longer."
     )
     if gap is not None and gap.off >= FAR:
@@ -162,4 +167,4 @@ def _evaluated(group: list[Run], name: str) -> list[float]:
 
 
 def _last(group: list[Run], name: str) -> list[float]:
-    return _all([run.last.get(name) for run in group])
+    return _all([run.at_end(name) for run in group])

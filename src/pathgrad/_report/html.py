@@ -1,8 +1,9 @@
 """HTML and SVG in which text cannot become markup: what is not `Html` already is escaped."""
 
 import html
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+
+from pathgrad._errors import as_options
 
 _VOID = {"meta", "link", "img", "input", "br"}
 
@@ -13,7 +14,7 @@ class Html(str):
     __slots__ = ()
 
 
-def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
+def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """Return an element.
 
     Args:
@@ -34,7 +35,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
     )
 
 
-def joined(parts: Iterable[Any], between: str = "") -> Html:
+def joined(parts: Iterable[object], between: str = "") -> Html:
     """Return parts one after the other, text among them escaped."""
     texts = [
         part if isinstance(part, Html) else html.escape(str(part))
@@ -45,16 +46,25 @@ def joined(parts: Iterable[Any], between: str = "") -> Html:
 
 
 def prose(text: str) -> Html:
-    """Return a sentence in which `backticks` enclose code."""
+    """Return a sentence in which `backticks` enclose code, for a reader at the command line."""
+    return joined(tag("code", p) if i % 2 else p for i, p in enumerate(_pieces(text)))
+
+
+def spoken(text: str) -> str:
+    """Return the same where there is no markup, as in the description of a picture."""
+    return "".join(_pieces(text))
+
+
+def _pieces(text: str) -> list[str]:
+    """Take a sentence apart; every second piece is code."""
+    text = as_options(text)
     pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # an odd number of backticks encloses nothing
-        return joined([text])
-    return joined(tag("code", p) if i % 2 else p for i, p in enumerate(pieces))
+    return pieces if len(pieces) % 2 else [text]  # an odd number of backticks encloses nothing
 
 
 def table(
-    heads: list[Any],
-    rows: list[list[Any]],
+    heads: Sequence[object],
+    rows: Sequence[Sequence[object]],
     *,
     label: str,
     texts: int = 1,
@@ -70,7 +80,7 @@ def table(
         class_: Of the table.
     """
 
-    def cell(kind: str, i: int, content: Any, **more: Any) -> Html:
+    def cell(kind: str, i: int, content: object, **more: object) -> Html:
         return tag(kind, content, class_=None if i < texts else "number", **more)
 
     head = tag("tr", *[cell("th", i, h, scope="col") for i, h in enumerate(heads)])

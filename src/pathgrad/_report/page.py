@@ -11,7 +11,7 @@ from .contents import Broken, Run
 from .curves import training_charts
 from .document import document
 from .draws import draws_figures, is_png, picture, two_point_chart, weights_chart
-from .html import Html, joined, prose, tag
+from .html import Html, joined, prose, spoken, tag
 from .tables import commands, configuration, evaluation_table, observables_tables, runs_table
 from .verdict import remedy, verdict
 from .words import listed
@@ -142,7 +142,7 @@ def _axis_switch() -> Html:
 
 def _evaluation(runs: list[Run]) -> Html:
     missing = [
-        tag("li", prose(f"{run.name}: {_lack(run)}; {remedy(run)}."))
+        tag("li", prose(f"{run.name}: {_lack(run)}; {remedy(run, 'measures it properly')}."))
         for run in runs
         if not run.evaluated
     ]
@@ -170,7 +170,7 @@ def _draws(runs: list[Run]) -> Html:
     figures += [_old_picture(run) for run in without.values() if is_png(run.picture)]
     missing = []
     for run in without.values():
-        how = remedy(run).replace("measures it properly", "makes some")
+        how = remedy(run, "makes some")
         missing.append(
             tag("li", prose(f"{run.name}: no draws are kept (`evaluation.npz`); {how}."))
         )
@@ -189,7 +189,7 @@ def _old_picture(run: Run) -> Html:
         tag("strong", "Picture of the evaluation"),
         tag("span", f" of {run.name}", class_="against"),
     )
-    words = " ".join(verdict([run]).sentences).replace("`", "")
+    words = " ".join(map(spoken, verdict([run]).sentences))
     described = f"Training, weights and draws of {run.name}, as evaluation drew them. {words}"
     image = picture(run.picture or b"", described, run.path / "evaluation.png", class_="paper")
     return tag("figure", caption, image, class_="wide")

@@ -115,12 +115,12 @@ def observables_tables(runs: list[Run]) -> list[Html]:
     return shown
 
 
-def _observable(name: str, row: dict[str, Any]) -> list[Any]:
+def _observable(name: str, row: dict[str, Any]) -> list[str]:
     def get(key: str) -> float | None:
         return number(row, key)
 
     deviation = get("deviation")
-    off: Any = plain(deviation, "+.1f")
+    off = plain(deviation, "+.1f")
     if deviation is not None and abs(deviation) > FAR:
         off = tag("strong", f"{off} ⚠")
     return [
@@ -136,7 +136,7 @@ def runs_table(runs: list[Run]) -> Html:
     """Return how far each run is, and what it took."""
     rows = []
     for run in runs:
-        step, seconds = run.last.get("step"), run.last.get("seconds")
+        step, seconds = run.at_end("step"), run.at_end("seconds")
         cost = 1000 * seconds / step if step and seconds is not None else None
         rows.append(
             [
@@ -148,7 +148,7 @@ def runs_table(runs: list[Run]) -> Html:
                 count(step),
                 duration(seconds),
                 plain(cost, ".3g"),
-                count(run.last.get("skipped")),
+                count(run.at_end("skipped")),
             ]
         )
     heads = [

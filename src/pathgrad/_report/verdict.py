@@ -1,31 +1,48 @@
 """What runs are worth, in words that need no knowledge of the field."""
 
-import math
+import enum
 import statistics
 from typing import NamedTuple
 
+from pathgrad._errors import as_options
 from pathgrad._plots.elbo import PUBLISHED, title_of, unit_of
+from pathgrad._verdict import Level, Reason, ess_moves, read_verdict
 from pathgrad.experiments.vae.options import preset
 
 from .contents import Run
 from .facts import FAR, collect_warnings, facts, last_sized, log_z_gap
-from .words import count, number, percent, plain, several, with_error
+from .words import count, listed, number, percent, plain, several, with_error
 
 _ESS = "effective sample size"
-LEVELS = ("good", "fair", "bad")  # the later, the worse
-_CHIPS = {
-    "good": "can be trusted",
-    "fair": "use with care",
-    "bad": "do not rely on it",
-    "open": "provisional",
-}
-# Of the sentence that evaluation wrote.
-_FIRST_WORDS = {
-    "good": "good",
-    "usable": "fair",
-    "unknown": "fair",
-    "unreliable": "bad",
-    "unusable": "bad",
+
+
+class Trust(enum.IntEnum):
+    """How far a reader of the page may rely on runs: the more, the worse.
+
+    Attributes:
+        chip: In a few words.
+    """
+
+    chip: str
+
+    def __new__(cls, value: int, chip: str) -> "Trust":
+        """Make a member of a number and words."""
+        member = int.__new__(cls, value)
+        member._value_, member.chip = value, chip
+        return member
+
+    OPEN = 0, "provisional"  # nothing has been measured properly yet
+    GOOD = 1, "can be trusted"
+    FAIR = 2, "use with care"
+    BAD = 3, "do not rely on it"
+
+
+_TRUST = {
+    Level.GOOD: Trust.GOOD,
+    Level.USABLE: Trust.FAIR,
+    Level.UNKNOWN: Trust.FAIR,
+    Level.UNRELIABLE: Trust.BAD,
+    Level.UNUSABLE: Trust.BAD,
 }
 
 
@@ -33,7 +50,7 @@ class Verdict(NamedTuple):
     """What is said of a group of runs that differ by their seed only.
 
     Attributes:
-        level: `good`, `fair`, `bad`; or `open` where nothing has been measured properly yet.
+        level: How far they can be relied on.
         chip: The level in words.
         name: What the headline is.
         headline: The one number.
@@ -42,7 +59,7 @@ class Verdict(NamedTuple):
         facts: Further numbers, with their names.
     """
 
-    level: str
+    level: Trust
     chip: str
     name: str
     headline: str
@@ -80,14 +97,15 @@ def worth(ess: float) -> str:
 def _of_flows(group: list[Run]) -> Verdict:
     warnings = collect_warnings(group)
     if found := _without(group, "ess"):
-        return Verdict("bad", _CHIPS["bad"], _ESS, "–", [found], warnings, facts(group))
+        bad = Trust.BAD
+        return Verdict(bad, bad.chip, _ESS, "–", [found], warnings, facts(group))
     measured = all(run.evaluated for run in group)
     # Numbers of training and of evaluation have no mean in common.
-    sizes = [number(run.evaluation if measured else last_sized(run), "ess") for run in group]
+    sizes = [number(run.evaluation, "ess") if measured else _last_size(run) for run in group]
     known = [size for size in sizes if size is not None]
     if not known:
         said = ["Nothing is known about it yet: no block of training steps has ended."]
-        return Verdict("open", "no numbers yet", _ESS, "–", said, warnings, facts(group))
+        return Verdict(Trust.OPEN, "no numbers yet", _ESS, "–", said, warnings, facts(group))
     mean = statistics.mean(known)
     sentences = [worth(mean)]
     if len(known) > 1:
@@ -97,13 +115,13 @@ def _of_flows(group: list[Run]) -> Verdict:
         error = number(group[0].evaluation, "ess_err") if measured else None
         headline = percent(mean, error)
     if measured:
-        level = _worst([_level(run) for run in group] + (["fair"] if warnings else []))
-        chip = _CHIPS[level]
+        level = max([_level(run) for run in group] + ([Trust.FAIR] if warnings else []))
+        chip = level.chip
         sentences += _words_of_evaluation(group)
     else:
         level, chip = _so_far(group, mean)
         sentences.append(_provisional(group, "the last block of training, from few draws"))
-    if level == "bad" and mean >= 0.1:
+    if level is Trust.BAD and mean >= 0.1:
         sentences[0] += " But the weights behind that number are in doubt: see the warnings."
     return Verdict(level, chip, _ESS, headline, sentences, warnings, facts(group))
 
@@ -113,26 +131,31 @@ def _without(group: list[Run], name: str) -> str | None:
     for run in group:
         if run.evaluated and number(run.evaluation, name) is None:
             of = f"{run.name}: its" if len(group) > 1 else "Its"
-            said = run.evaluation.get("verdict") or "see the warnings."
+            said = _words_of_verdict(run) or "see the warnings."
             return f"{of} evaluation came to no finite number: {said}"
     return None
 
 
-def _so_far(group: list[Run], mean: float) -> tuple[str, str]:
+def _last_size(run: Run) -> float | None:
+    row = last_sized(run)
+    return None if row is None else row.ess
+
+
+def _so_far(group: list[Run], mean: float) -> tuple[Trust, str]:
     """Return level and chip of runs of which some are not evaluated: the worst that is known of any."""
     if mean < 0.1:
-        return "bad", f"{_CHIPS['open']}, and very poor"
+        return Trust.BAD, f"{Trust.OPEN.chip}, and very poor"
     evaluated = [run for run in group if run.evaluated]
-    levels = ["good", *[_level(run) for run in evaluated]]
-    levels += ["fair"] if collect_warnings(evaluated) else []
+    levels = [Trust.GOOD, *[_level(run) for run in evaluated]]
+    levels += [Trust.FAIR] if collect_warnings(evaluated) else []
     for run in group:
         row = last_sized(run)
-        if not run.evaluated and (row is not run.last or row.get("below_bound")):
-            levels.append("bad")
-    level = _worst(levels)
-    if level == "good":
-        return "open", _CHIPS["open"]
-    return level, f"{_CHIPS['open']}, {_CHIPS[level]}"
+        broken = row is not run.last or (row is not None and row.below_bound)
+        levels += [Trust.BAD] if broken and not run.evaluated else []
+    level = max(levels)
+    if level is Trust.GOOD:
+        return Trust.OPEN, Trust.OPEN.chip
+    return level, f"{Trust.OPEN.chip}, {level.chip}"
 
 
 def _provisional(group: list[Run], of: str) -> str:
@@ -147,45 +170,57 @@ def _provisional(group: list[Run], of: str) -> str:
     else:
         why = "It has not been evaluated"
     more = f" (and {len(late) - 1} more of its seeds)" if len(late) > 1 else ""
-    return f"{why}, so this is of {of}: {remedy(first)}{more}."
+    return f"{why}, so this is of {of}: {remedy(first, 'measures it properly')}{more}."
 
 
-def remedy(run: Run) -> str:
-    """Return how to get an evaluation."""
+def remedy(run: Run, does: str) -> str:
+    """Say how to get an evaluation, which `does` something; or that there is no way."""
     if run.kept or run.state.kind == "running":
-        return f"`{run.evaluate}` measures it properly"
+        return f"`{run.evaluate}` {does}"
     return "its checkpoints are not here, so it cannot be evaluated"
 
 
-def _level(run: Run) -> str:
-    """Return the worse of what the effective sample size and the sentence of the evaluation say."""
+def _level(run: Run) -> Trust:
+    """Return the worse of what the effective sample size and the verdict of the evaluation say."""
     ess = number(run.evaluation, "ess") or 0.0
-    by_size = "good" if ess >= 0.5 else "fair" if ess >= 0.1 else "bad"
-    first = str(run.evaluation.get("verdict", "")).replace(",", ":").partition(":")[0].strip()
-    by_words = "fair" if _log_z_alone(run) else _FIRST_WORDS.get(first, by_size)
-    return _worst([by_size, by_words])
+    by_size = Trust.GOOD if ess >= 0.5 else Trust.FAIR if ess >= 0.1 else Trust.BAD
+    found = read_verdict(run.evaluation)
+    if found is None:
+        return by_size
+    return max(by_size, Trust.FAIR if _log_z_alone(run) else _TRUST[found.level])
 
 
 def _log_z_alone(run: Run) -> bool:
     """Say whether a coarse solver is all that is wrong, and moves the ESS by no more than its error."""
-    reason = str(run.evaluation.get("verdict", "")).partition("because of ")[2].partition(":")[0]
-    names = ("ess_shift", "ess_err", "ess_shift_err")
-    shift, error, of_shift = (number(run.evaluation, name) for name in names)
-    if reason != "a coarse solver" or shift is None or error is None:
+    found = read_verdict(run.evaluation)
+    grave = [] if found is None else [r for r in found.reasons if r.level > Level.GOOD]
+    if grave != [Reason.COARSE_SOLVER]:
         return False
-    return abs(shift) <= math.hypot(error, of_shift or 0.0)
+    names = ("ess_shift", "ess_err", "ess_shift_err", "rounding")
+    return ess_moves({name: number(run.evaluation, name) for name in names}) is False
 
 
-def _worst(levels: list[str]) -> str:
-    return max(levels, key=LEVELS.index)
+def _words_of_verdict(run: Run) -> str | None:
+    """Sum up the verdict of an evaluation, `None` where there is none to be had."""
+    found = read_verdict(run.evaluation)
+    if found is None:
+        return None
+    word = found.level.name.lower()
+    briefs = list(dict.fromkeys(r.brief for r in found.reasons if r.level > Level.GOOD))
+    if briefs:
+        return f"{word}, because of {listed(briefs)}: see the warnings."  # they have the details
+    try:
+        return found.sentence(run.evaluation, as_options)
+    except (KeyError, TypeError, ValueError, OverflowError):  # of a file that somebody changed
+        return f"{word}."
 
 
 def _words_of_evaluation(group: list[Run]) -> list[str]:
     said = []
     # The worst of the seeds speaks for all of them.
     levels = [_level(run) for run in group]
-    worst = group[levels.index(_worst(levels))]
-    text = worst.evaluation.get("verdict")
+    worst = group[levels.index(max(levels))]
+    text = _words_of_verdict(worst)
     if _log_z_alone(worst):
         text = (
             "log Z is less accurate than its error bar, because of a coarse solver. The ESS does not move "
@@ -194,21 +229,20 @@ def _words_of_evaluation(group: list[Run]) -> list[str]:
     if text:
         of = f" (Of {worst.name}, the worst of the runs.)" if len(set(levels)) > 1 else ""
         said.append(f"Error bars: {text}{of}")
-    most = "" if len(group) == 1 else "at least "
+    at_least, at_most = ("", "") if len(group) == 1 else ("at least ", "at most ")
     pairs = [[number(run.evaluation, name) for run in group] for name in ("forward_ess", "ess")]
     forward = [size or 0.0 for size in pairs[0]]
     if all(f >= max(0.5, 0.5 * (ess or 0.0)) for f, ess in zip(forward, pairs[1], strict=True)):
         said.append(
-            f"Exact draws of the target are covered too (forward ESS {most}{percent(min(forward))}): no "
+            f"Exact draws of the target are covered too (forward ESS {at_least}{percent(min(forward))}): no "
             "large part of it is missed."
         )
     gaps = [gap for run in group if (gap := log_z_gap(run)) is not None]
     # What is further off is among the warnings.
     if len(gaps) == len(group) and max(gap.off for gap in gaps) < FAR:
         what, known, off = max(gaps, key=lambda gap: gap.off)
-        most = most.replace("least", "most")
         said.append(
-            f"log Z agrees with the {what} {plain(known, '.6g')} ({most}{off:.1f} standard errors apart)."
+            f"log Z agrees with the {what} {plain(known, '.6g')} ({at_most}{off:.1f} standard errors apart)."
         )
     return said
 
@@ -220,15 +254,16 @@ def _of_autoencoders(group: list[Run]) -> Verdict:
     of = "test images" if measured else "validation images"
     name = f"negative ELBO of the {of}, {unit.name}"
     if found := _without(group, "negative_elbo"):
-        return Verdict("bad", _CHIPS["bad"], name, "–", [found], warnings, facts(group))
+        bad = Trust.BAD
+        return Verdict(bad, bad.chip, name, "–", [found], warnings, facts(group))
     values = [
-        number(r.evaluation, "negative_elbo") if measured else r.best.get("validation")
+        number(r.evaluation, "negative_elbo") if measured else r.best and r.best.validation
         for r in group
     ]
     known = [v / unit.nats for v in values if v is not None]
     if not known:
         said = ["Nothing is known about it yet: no epoch has ended."]
-        return Verdict("open", "no numbers yet", name, "–", said, warnings, facts(group))
+        return Verdict(Trust.OPEN, "no numbers yet", name, "–", said, warnings, facts(group))
     error = (
         number(group[0].evaluation, "negative_elbo_err") if measured and len(group) == 1 else None
     )
@@ -246,8 +281,8 @@ def _of_autoencoders(group: list[Run]) -> Verdict:
     sentences += _published(group[0])
     if not measured:
         sentences.append(_provisional(group, "the validation images"))
-    level = ("fair" if warnings else "good") if measured else "open"
-    chip = {"good": "measured", "fair": "see the warnings"}.get(level, _CHIPS["open"])
+    level = (Trust.FAIR if warnings else Trust.GOOD) if measured else Trust.OPEN
+    chip = {Trust.GOOD: "measured", Trust.FAIR: "see the warnings"}.get(level, level.chip)
     return Verdict(level, chip, name, headline, sentences, warnings, facts(group))
 
 

@@ -5,17 +5,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pathgrad._train.row import is_number
+
 
 def number(mapping: Mapping[str, Any] | None, name: str) -> float | None:
     """Return a finite number out of a file that may hold anything, `None` if there is none."""
     value = (mapping or {}).get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:  # of a whole number that no float can hold
-        return None
-    return found if math.isfinite(found) else None
+    return float(value) if is_number(value) else None
 
 
 def plain(value: int | float | None, form: str = ".4g") -> str:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard
+
+Number = int | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +16,8 @@ class Row:
 
     Attributes:
         step: Steps taken so far, skipped ones included.
-        seconds: Training time so far, without compiling.
+        seconds: Training time so far, without compiling. NaN where it is not known: then it is neither before
+            nor after anything.
         skipped: Steps skipped so far because something was not finite.
         loss: Mean of the objective; it falls.
         loss_err: Its standard error, where the objective has log-weights.
@@ -50,7 +53,7 @@ class Row:
     validation: float | None = None
     best_validation: float | None = None
     waiting: int | None = None
-    more: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    more: Mapping[str, Number] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> "Row":
@@ -61,25 +64,32 @@ class Row:
         known = {name: value for name, value in numbers.items() if is_number(value)}
         if "step" not in known:
             raise ValueError("a row of metrics has no `step`.")
-        own = {name: known.pop(name) for name in _FIELDS if name in known}
-        whole = {name: int(own[name]) for name in ("step", "skipped", "waiting") if name in own}
-        return cls(**own | whole, more=known)
+        kinds = dict.fromkeys(_FIELDS, float) | dict.fromkeys(_WHOLE, int)
+        own: dict[str, Any] = {n: kind(known.pop(n)) for n, kind in kinds.items() if n in known}
+        return cls(**own, more=known)
 
-    def to_json(self) -> dict[str, float | int]:
-        """Return what is known, all at one level: the way it stands in a file."""
+    def to_json(self) -> dict[str, Number]:
+        """Return what is known, all at one level: the way it stands in a file, but for NaN."""
         own = {name: getattr(self, name) for name in _FIELDS}
         return {name: value for name, value in own.items() if value is not None} | dict(self.more)
 
-    def value(self, name: str) -> float | None:
-        """Return a number by its name, for a curve of it."""
+    def value(self, name: str) -> Number | None:
+        """Return a number by its name, for a curve of it; `None` where it is not known or not finite."""
         found = getattr(self, name) if name in _FIELDS else self.more.get(name)
         return found if found is None or math.isfinite(found) else None
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "more")
+_WHOLE = ("step", "skipped", "waiting")
 
 
-def is_number(value: Any) -> bool:
+def best_row(rows: Iterable[Row]) -> Row | None:
+    """Return the row with the best validation, `None` if there was none: that is the model which is kept."""
+    validated = [(value, row) for row in rows if (value := row.value("validation")) is not None]
+    return min(validated, key=lambda pair: pair[0], default=(None, None))[1]
+
+
+def is_number(value: object) -> TypeGuard[Number]:
     """Say whether a value out of a file is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False

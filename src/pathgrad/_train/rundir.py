@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import UserError, named
 from .files import TEMPORARY, write_atomically
+from .row import Row
 from .toml import dump_toml
 
 try:
@@ -117,12 +118,12 @@ class RunDir:
     def _metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
+    def append_metrics(self, row: Row) -> None:
         """Add one line to `metrics.jsonl` and bring it to the disk.
 
         JSON knows no NaN and no infinity; they are written as `null`.
         """
-        line = _strict_json(row.to_json() if hasattr(row, "to_json") else row).encode() + b"\n"
+        line = _strict_json(row.to_json()).encode() + b"\n"
         # Unbuffered, because a buffer would try again to write at closing what failed here.
         with self._reporting("write to"), self._metrics.open("a+b", buffering=0) as stream:
             end = stream.seek(0, os.SEEK_END)
@@ -138,16 +139,20 @@ class RunDir:
                 stream.truncate(end)  # half a line would spoil the next one
                 raise
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the rows of `metrics.jsonl`, without a last one torn by the end of its process."""
-        return [row for _, row in self._metric_lines()]
+    def read_metrics(self, *, lenient: bool = False) -> list[Row]:
+        """Return the rows of `metrics.jsonl`, without a last one torn by the end of its process.
+
+        Args:
+            lenient: Leave out objects that are no rows, for lack of a step, instead of raising a `RunError`.
+        """
+        return [row for _, row in self._metric_lines(lenient=lenient)]
 
     def truncate_metrics(self, step: int) -> None:
         """Forget the rows of later steps than `step`, and a torn last line.
 
         A run resumes from its last checkpoint, and logs again what came after that.
         """
-        kept = [line for line, row in self._metric_lines() if row.get("step", step) <= step]
+        kept = [line for line, row in self._metric_lines() if row.step <= step]
         with self._reporting("write to"):
             write_atomically(self._metrics, kept)
 
@@ -235,20 +240,23 @@ class RunDir:
             return []
         return [name for name in names if _OUTPUT_NAME.fullmatch(name)]
 
-    def _metric_lines(self) -> list[tuple[bytes, dict[str, Any]]]:
+    def _metric_lines(self, *, lenient: bool = False) -> list[tuple[bytes, Row]]:
         with self._reporting("read"):
             lines = self._metrics.read_bytes().splitlines() if self._metrics.exists() else []
         rows = []
         for number, line in enumerate(lines, start=1):
+            where = f"Line {number} of {self._metrics}"
             try:
-                row = dict(json.loads(line))
+                numbers = dict(json.loads(line))
             except (TypeError, ValueError) as error:
                 if number == len(lines):
                     break
-                raise RunError(
-                    f"Line {number} of {self._metrics} is no JSON object: {error}. Mend it."
-                ) from error
-            rows.append((line + b"\n", row))
+                raise RunError(f"{where} is no JSON object: {error}. Mend it.") from error
+            try:
+                rows.append((line + b"\n", Row.of(numbers)))
+            except ValueError as error:
+                if not lenient:
+                    raise RunError(f"{where} is no row of metrics: {error} Mend it.") from error
         return rows
 
     @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """Which experiments there are, by the name that a run directory keeps."""
 
 import dataclasses
+import shlex
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pathgrad._errors import ArgumentError, UserError
+from pathgrad._errors import ArgumentError, UserError, named
 
 from . import custom, toy
 from .options import from_mapping
@@ -21,6 +23,12 @@ EXPERIMENTS: dict[str, tuple[ModuleType, type]] = {
 
 # How each is trained from the command line.
 COMMANDS = {"toy": "train toy", "phi4": "train phi4", "vae": "train vae", "fit": "fit"}
+
+
+def resume_command(experiment: str, out: Path) -> str:
+    """Return the command that goes on with a run, its arguments marked by `named`."""
+    command = COMMANDS.get(experiment, "train")
+    return f"pathgrad {command} {named('out')} {shlex.quote(str(out))} {named('resume')}"
 
 
 def read_options(config: dict[str, Any], where: str) -> tuple[str, Any]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from pathgrad._errors import UserError
+from pathgrad._train.row import Row
 
 from ..arguments import parse
 from .elbo_table import print_elbo_table
@@ -48,7 +49,7 @@ def run(prog: str, words: list[str]) -> int:
     summaries = read_runs(given.runs)
     (print_elbo_table if summaries[0].dataset else print_table)(summaries, markdown=given.markdown)
     for found in equal_times(summaries):
-        print(f"\n{found.text}")
+        print(f"\n{found.sentence()}")
     if given.plot is not None:
         plot(summaries, given.plot)
         print(f"{'' if not given.markdown else chr(10)}picture: {given.plot}")
@@ -94,7 +95,6 @@ def trainings(summaries: list[Summary], *, time_alone: bool = False) -> "list[Tr
     ]
 
 
-def _since_the_beginning(s: Summary) -> list[dict[str, Any]]:
+def _since_the_beginning(s: Summary) -> list[Row]:
     """Return rows whose seconds include those of the runs that this one began with."""
-    known = [row for row in s.rows if row.get("seconds") is not None]
-    return [row | {"seconds": row["seconds"] + s.seconds_before} for row in known]
+    return [dataclasses.replace(row, seconds=row.seconds + s.seconds_before) for row in s.rows]

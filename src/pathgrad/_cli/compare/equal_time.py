@@ -1,9 +1,12 @@
 """Estimators compared after the same time of training: the comparison that a dearer step has to stand."""
 
+import dataclasses
 import itertools
 import json
 import statistics
 from typing import Any, NamedTuple
+
+from pathgrad._train.row import Row, best_row
 
 from .summary import OWN, Summary, grouped
 from .table import mean_and_deviation
@@ -17,39 +20,101 @@ _MAY_DIFFER_VAE = {
 _ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
-class EqualTime(NamedTuple):
+class Early(NamedTuple):
+    """A group that was still on its way: at which step it was, and of how many."""
+
+    estimator: str
+    step: int
+    of: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualTime:
     """Two groups after the same time of training.
 
     Attributes:
         one: Runs of an estimator that differ by their seed only.
         other: The same of another.
-        seconds: When the first of them ended; `None` where their times have nothing in common.
-        reached: What they had reached there, in words.
-        doubts: Sentences to know before it is believed.
+        seconds: When the first of them ended; `None` where their clocks have nothing in common, as they ran
+            on different machines. Then nothing else is known either.
+        reached: What the runs of each group had reached there: the ESS of the last block, or the best
+            negative ELBO of the validation in nats.
+        cost: What a step of one group takes, in steps of the other.
+        begun: Whether some began with other runs, whose time is not counted.
+        beta: What the KL term of autoencoders weighed, if that was less than 1.
+        early: Groups that were still on their way, with their learning rate falling.
+        below_bound: Estimators that had a loss there which no density can reach.
     """
 
     one: list[Summary]
     other: list[Summary]
     seconds: float | None
-    reached: str
-    doubts: list[str]
+    reached: tuple[list[float], list[float]] = ([], [])
+    cost: float | None = None
+    begun: bool = False
+    beta: float | None = None
+    early: tuple[Early, ...] = ()
+    below_bound: tuple[str, ...] = ()
 
-    @property
-    def body(self) -> str:
-        """All of it but for the names of the rivals."""
-        if self.seconds is None:
-            return self.reached
-        said = f"each after {self.seconds:.1f} s of training {self.reached}"
-        return " ".join([said, *self.doubts])
-
-    @property
-    def text(self) -> str:
-        """All of it."""
+    def sentence(self, gap: str = "") -> str:
+        """Say all of it, with a `gap` between a number and its per cent sign."""
         first = self.one[0]
         head = f"{first.estimator} against {self.other[0].estimator}"
         head += f" at L = {first.size}" if first.size else ""
         head += f" on {first.dataset}" if first.dataset else ""
-        return f"{head}{':' if self.seconds is None else ','} {self.body}"
+        return f"{head}{':' if self.seconds is None else ','} {self.result(gap)}"
+
+    def result(self, gap: str = "") -> str:
+        """Say all of it but for the names of the rivals."""
+        if self.seconds is None:
+            return "not compared at equal time, the runs were made on different machines."
+        reached = self._elbos() if self.one[0].dataset else self._sizes(gap)
+        said = f"each after {self.seconds:.1f} s of training {reached}"
+        return " ".join([said, *self._doubts(gap)])
+
+    def _sizes(self, gap: str) -> str:
+        shares = [[100 * share for share in group] for group in self.reached]
+        values = " against ".join(mean_and_deviation(each, f"{{:.2f}}{gap}%") for each in shares)
+        lead = statistics.mean(shares[0]) - statistics.mean(shares[1])
+        return (
+            f"(when the first of them ended; last block of steps until then): ESS {values}, a difference of "
+            f"{lead:+.2f} points."
+        )
+
+    def _elbos(self) -> str:
+        from pathgrad._plots import unit_of
+
+        unit = unit_of(self.one[0].problem)
+        found = [[nats / unit.nats for nats in group] for group in self.reached]
+        values = " against ".join(mean_and_deviation(each, unit.form) for each in found)
+        lead = unit.form.replace(":", ":+").format(
+            statistics.mean(found[0]) - statistics.mean(found[1])
+        )
+        return (
+            f"(when the first of them ended): best negative ELBO of the validation until then {values} "
+            f"{unit.name}, a difference of {lead} {unit.name} (lower is better)."
+        )
+
+    def _doubts(self, gap: str) -> list[str]:
+        """Return what a reader must know before believing the comparison."""
+        said = []
+        if self.begun:
+            said.append("The training of the runs they began with is not counted.")
+        if self.cost is not None:
+            said.append(f"A step takes {_ratio(self.cost, gap)}.")
+        if len(self.one) == 1 or len(self.other) == 1:
+            said.append("With a single run on a side, seeds may decide the difference.")
+        if self.beta is not None:
+            said.append(f"The KL warm-up was not over there: the KL term weighed {self.beta:.2g}.")
+        for name in (self.one[0].estimator, self.other[0].estimator):
+            said += [
+                f"{name} was still on its way, at step {step} of {of}, with its learning rate falling."
+                for who, step, of in self.early
+                if who == name
+            ]
+            if name in self.below_bound:
+                said.append(f"{name} had a loss below -log Z there: its ESS is not to be trusted.")
+        return said
 
 
 def equal_times(summaries: list[Summary]) -> list[EqualTime]:
@@ -92,82 +157,48 @@ def _compare(one: list[Summary], other: list[Summary]) -> EqualTime | None:
     """Compare two groups at the end of the run that ended first; `None` where a number is missing."""
     runs = [*one, *other]
     if len({_machine(s) for s in runs}) > 1:
-        why = "not compared at equal time, the runs were made on different machines."
-        return EqualTime(one, other, None, why, [])
-    if any(not s.rows or s.rows[-1].get("seconds") is None for s in runs):
+        return EqualTime(one, other, None)
+    ends = [s.numbers.get("seconds") for s in runs]
+    known = [end for end in ends if end is not None]
+    if len(known) < len(ends):
         return None
-    seconds = min(s.rows[-1]["seconds"] for s in runs)
-    found = _elbos(one, other, seconds) if one[0].dataset else _sizes(one, other, seconds)
-    if found is None:
+    seconds = min(known)
+    reached = [[_reached(s, seconds) for s in group] for group in (one, other)]
+    first, second = ([value for value in group if value is not None] for group in reached)
+    if len(first) < len(one) or len(second) < len(other):
         return None
-    reached, reservations = found
-    doubts = []
-    if any(s.config.get("options", {}).get("init_from") for s in runs):
-        doubts.append("The training of the runs they began with is not counted.")
-    costs = [statistics.mean(s.numbers["step_ms"] for s in group) for group in (one, other)]
-    if costs[1] > 0:
-        doubts.append(f"A step takes {_ratio(costs[0] / costs[1])}.")
-    if len(one) == 1 or len(other) == 1:
-        doubts.append("With a single run on a side, seeds may decide the difference.")
-    return EqualTime(one, other, seconds, reached, doubts + reservations)
+    costs = [
+        statistics.mean(s.numbers.get("step_ms") or 0.0 for s in group) for group in (one, other)
+    ]
+    lattices = [] if one[0].dataset else [one, other]
+    early = [found for group in lattices if (found := _early(group, seconds)) is not None]
+    below = [
+        group[0].estimator
+        for group in lattices
+        if any(row.below_bound for row in _last_rows(group, seconds))
+    ]
+    weights = [row.value("beta") for row in _last_rows(runs, seconds) if one[0].dataset]
+    return EqualTime(
+        one,
+        other,
+        seconds,
+        (first, second),
+        cost=costs[0] / costs[1] if costs[1] > 0 else None,
+        begun=any(s.config.get("options", {}).get("init_from") for s in runs),
+        beta=min((beta for beta in weights if beta is not None and beta < 1), default=None),
+        early=tuple(early),
+        below_bound=tuple(below),
+    )
 
 
-def _ratio(cost: float) -> str:
+def _ratio(cost: float, gap: str) -> str:
     """Say what a step costs in steps of the other side."""
     percents = round(100 * (cost - 1))
     if percents == 0:
         return "the same time"
     if cost >= 2:
         return f"{float(f'{cost:.2g}'):g} times as long"
-    return f"{abs(percents)}% {'more' if percents > 0 else 'less'} time"
-
-
-def _sizes(
-    one: list[Summary], other: list[Summary], seconds: float
-) -> tuple[str, list[str]] | None:
-    """Compare the ESS of the last block until then; `None` where a run has none."""
-    rows = [[_last_row(s, seconds) for s in group] for group in (one, other)]
-    sizes = [[row["ess"] for row in each if row and row.get("ess") is not None] for each in rows]
-    if any(len(found) < len(group) for found, group in zip(sizes, (one, other), strict=True)):
-        return None
-    means = [statistics.mean(found) for found in sizes]
-    values = " against ".join(mean_and_deviation(found, "{:.2%}") for found in sizes)
-    said = (
-        "(when the first of them ended; last block of steps until then): "
-        f"ESS {values}, a difference of {100 * (means[0] - means[1]):+.2f} points."
-    )
-    return said, _reservations(one, other, rows)
-
-
-def _elbos(
-    one: list[Summary], other: list[Summary], seconds: float
-) -> tuple[str, list[str]] | None:
-    """Compare the best validation until then; `None` where a run had not ended an epoch."""
-    from pathgrad._plots import unit_of
-
-    unit = unit_of(one[0].problem)
-    best = [[_best_validation(s, seconds) for s in group] for group in (one, other)]
-    found = [[value / unit.nats for value in each if value is not None] for each in best]
-    if any(len(known) < len(group) for known, group in zip(found, (one, other), strict=True)):
-        return None
-    means = [statistics.mean(known) for known in found]
-    values = " against ".join(mean_and_deviation(known, unit.form) for known in found)
-    difference = unit.form.replace(":", ":+").format(means[0] - means[1])
-    said = (
-        f"(when the first of them ended): best negative ELBO of the validation until then {values} "
-        f"{unit.name}, a difference of {difference} {unit.name} (lower is better)."
-    )
-    weights = [(_last_row(s, seconds) or {}).get("beta") for s in (*one, *other)]
-    early = [beta for beta in weights if beta is not None and beta < 1]
-    if not early:
-        return said, []
-    return said, [f"The KL warm-up was not over there: the KL term weighed {min(early):.2g}."]
-
-
-def _best_validation(s: Summary, seconds: float) -> float | None:
-    until = [row for row in s.rows if _is_until(row, seconds)]
-    known = [row["validation"] for row in until if row.get("validation") is not None]
-    return min(known, default=None)
+    return f"{abs(percents)}{gap}% {'more' if percents > 0 else 'less'} time"
 
 
 def _machine(s: Summary) -> tuple[Any, Any]:
@@ -175,32 +206,27 @@ def _machine(s: Summary) -> tuple[Any, Any]:
     return known.get("platform"), known.get("cpus")
 
 
-def _last_row(s: Summary, seconds: float) -> dict[str, Any] | None:
-    return next((row for row in reversed(s.rows) if _is_until(row, seconds)), None)
+def _reached(s: Summary, seconds: float) -> float | None:
+    """Return the ESS of the last block until then, or the best validation of an autoencoder."""
+    until = [row for row in s.rows if row.seconds <= seconds]
+    if not s.dataset:
+        return until[-1].value("ess") if until else None
+    best = best_row(until)
+    return None if best is None else best.validation
 
 
-def _is_until(row: dict[str, Any], seconds: float) -> bool:
-    at = row.get("seconds")
-    return at is not None and at <= seconds
+def _last_rows(runs: list[Summary], seconds: float) -> list[Row]:
+    """Return the last row of each run until then."""
+    found = [[row for row in s.rows if row.seconds <= seconds][-1:] for s in runs]
+    return [row for rows in found for row in rows]
 
 
-def _reservations(one: list[Summary], other: list[Summary], rows: list[list[Any]]) -> list[str]:
-    """Return what a reader must know before believing the comparison."""
-    said = []
-    for group, there in zip((one, other), rows, strict=True):
-        steps = [s.training.get("steps") for s in group]
-        early = [
-            (row["step"], n) for row, n in zip(there, steps, strict=True) if n and row["step"] < n
-        ]
-        falling = group[0].training.get("decay", "none") != "none"
-        if early and falling and group[0].optimizer == "adam":
-            step, of = min(early)
-            said.append(
-                f"{group[0].estimator} was still on its way, at step {step} of {of}, with its learning rate "
-                "falling."
-            )
-        if any("below_bound" in row for row in there):
-            said.append(
-                f"{group[0].estimator} had a loss below -log Z there: its ESS is not to be trusted."
-            )
-    return said
+def _early(group: list[Summary], seconds: float) -> Early | None:
+    """Return how far the slowest of a group was, if its learning rate was to fall further."""
+    first = group[0]
+    if first.optimizer != "adam" or first.training.get("decay", "none") == "none":
+        return None
+    places = zip(_last_rows(group, seconds), group, strict=True)
+    ends = [(row.step, s.training.get("steps")) for row, s in places]
+    late = [(step, of) for step, of in ends if of and step < of]
+    return Early(first.estimator, *min(late)) if late else None

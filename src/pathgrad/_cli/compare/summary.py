@@ -3,10 +3,12 @@
 import dataclasses
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pathgrad._errors import UserError
+from pathgrad._train.row import Number, Row, best_row, is_number
 from pathgrad._train.rundir import RunDir
 
 # What only one optimiser uses says nothing about another.
@@ -34,8 +36,8 @@ class Summary:
 
     path: Path
     config: dict[str, Any]
-    rows: list[dict[str, Any]]
-    numbers: dict[str, Any]
+    rows: list[Row]
+    numbers: dict[str, Number | None]
     evaluated: bool
     warnings: tuple[str, ...] = ()
 
@@ -88,7 +90,7 @@ class Summary:
             parent = summarise(Path(source)) if source else None
         except UserError:
             return float(self.config.get("provenance", {}).get("init_from_seconds", 0.0))
-        return parent.seconds_before + parent.numbers.get("seconds", 0.0) if parent else 0.0
+        return parent.seconds_before + (parent.numbers.get("seconds") or 0.0) if parent else 0.0
 
     @functools.cached_property
     def alike(self) -> dict[str, Any]:
@@ -120,9 +122,7 @@ def summarise(path: Path) -> Summary:
     """Read one run."""
     found = RunDir.open(path)
     rows = found.read_metrics()
-    numbers: dict[str, Any] = dict(rows[-1]) if rows else {}
-    if numbers.get("step") and numbers.get("seconds") is not None:
-        numbers["step_ms"] = 1000 * numbers["seconds"] / numbers["step"]
+    numbers = numbers_of(rows)
     report = read_evaluation(path) or {}
     # An evaluation of an earlier step says nothing about a run that has gone on.
     current = {numbers.get("step")}
@@ -135,25 +135,37 @@ def summarise(path: Path) -> Summary:
     warnings: tuple[str, ...] = ()
     if evaluated:
         names = _EVALUATED_VAE if autoencoder else _EVALUATED
-        numbers |= {name: report.get(name) for name in names}
+        numbers |= {name: v if is_number(v := report.get(name)) else None for name in names}
         warnings = tuple(map(str, report.get("warnings") or ()))
     return Summary(path, found.config, rows, numbers, evaluated, warnings)
 
 
-def _numbers_of_autoencoder(rows: list[dict[str, Any]]) -> tuple[int | None, dict[str, Any]]:
+def numbers_of(rows: Sequence[Row]) -> dict[str, Number | None]:
+    """Return what is known at the end of a training, and what a step of it took."""
+    if not rows:
+        return {}
+    last = rows[-1]
+    known: dict[str, Number | None] = {name: last.value(name) for name in last.to_json()}
+    seconds = last.value("seconds")
+    cost = 1000 * seconds / last.step if last.step and seconds is not None else None
+    return known | {"step_ms": cost}
+
+
+def _numbers_of_autoencoder(rows: Sequence[Row]) -> tuple[int | None, dict[str, Number | None]]:
     """Return the step of the best validation, and what is told of the training as a whole."""
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, Number | None] = {}
     for name in ("evaluations", "evaluations_backward"):
         total, steps, before = 0.0, 0, 0
         for row in rows:
-            block, before = row.get("step", before) - before, row.get("step", before)
-            if row.get(name) is not None:
-                total, steps = total + block * row[name], steps + block
+            block, before = row.step - before, row.step
+            if (value := row.value(name)) is not None:
+                total, steps = total + block * value, steps + block
         numbers[name] = total / steps if steps else None
-    ended = [row for row in rows if row.get("validation") is not None]
-    best = min(ended, key=lambda row: row["validation"], default={})
-    numbers |= {"best_validation": best.get("validation"), "best_epoch": best.get("epoch")}
-    return best.get("step"), numbers
+    best = best_row(rows)
+    if best is None:
+        return None, numbers | {"best_validation": None, "best_epoch": None}
+    reached = {"best_validation": best.validation, "best_epoch": best.value("epoch")}
+    return best.step, numbers | reached
 
 
 def read_evaluation(path: Path) -> dict[str, Any] | None:
