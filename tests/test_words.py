@@ -38,22 +38,6 @@ ALLOWED = {
     "_errors.py": lambda text: text == "--x",  # here a name is made into an option
 }
 
-# TEMPORARY: files that are being changed elsewhere. To be emptied when that is done.
-STILL_NAME_OPTIONS = {
-    "_report/contents.py",
-    "_report/facts.py",
-    "experiments/problem.py",
-    "experiments/phi4/problem.py",
-    "experiments/vae/problem.py",
-    "experiments/vae/training.py",
-}
-# TEMPORARY, as above.
-STILL_PARSE_PROSE = {
-    "_report/comparison.py",
-    "_report/page.py",
-    "_report/verdict.py",
-}
-
 OPTION = re.compile(r"(?<![\w-])--[a-z]")
 
 
@@ -73,8 +57,6 @@ def strings(path):
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("_cli/")])
 def test_only_the_door_names_options(name):
-    if name in STILL_NAME_OPTIONS:
-        pytest.skip("being changed elsewhere")
     allowed = ALLOWED.get(name, lambda text: False)
     found = [text for text in strings(FILES[name]) if OPTION.search(text) and not allowed(text)]
     assert not found, "write `named('argument')`; a help text has the bare name"
@@ -98,8 +80,6 @@ def cuts_of_prose(path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_takes_our_prose_apart(name):
-    if name in STILL_PARSE_PROSE:
-        pytest.skip("being changed elsewhere")
     assert not list(cuts_of_prose(FILES[name]))
 
 
