@@ -13,6 +13,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 import pathgrad as pg
 from pathgrad._train.rundir import provenance
@@ -47,15 +49,16 @@ def run(options: Phi4Options) -> dict[str, float]:
     """Train, and evaluate the last flow and the mean of its parameters over the last third of the blocks."""
     problem = build(options)
     _, key, later = keys(options.training.seed)
-    state = pg.init(problem.flow, problem.target, problem.settings.optimizer)
-    flows = []
-    for state, _ in pg.Trainer(key, problem.settings).blocks(state, options.training.steps):
-        flows.append(eqx.filter(state.flow, eqx.is_inexact_array))
+    trainer = problem.training.trainer(key=key)
+    state, flows = trainer.init(problem.training.model), []
+    for state, _ in trainer.blocks(state, options.training.steps):
+        # Copies: the next block overwrites these arrays.
+        flows.append(jax.tree.map(np.array, eqx.filter(state.model, eqx.is_inexact_array)))
     last = flows[-max(1, len(flows) // 3) :]
-    mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *last)
-    averaged = eqx.combine(mean, state.flow)
+    mean = jax.tree.map(lambda *leaves: jnp.asarray(sum(leaves) / len(leaves)), *last)
+    averaged = eqx.combine(mean, state.model)
     ess = {}
-    for name, flow in (("last", state.flow), ("averaged", averaged)):
+    for name, flow in (("last", state.model), ("averaged", averaged)):
         found = pg.evaluate(flow.refined(2), problem.target, key=later, n=16384)
         ess |= {f"ess_{name}": found.ess, f"kl_{name}": found.kl}
     return ess

@@ -12,8 +12,9 @@ from .._flow import Flow
 class AbstractEstimator(eqx.Module):
     """Draws whose `x` and `log_q` have honest values and the estimator's own derivative.
 
-    An objective is any function of `log_q` and of `log p(x)`; it inherits the estimator from the draws.
-    Where `log_choice` is not `None`, it must also give that its gradient, as `reverse_kl` does.
+    An objective that is linear in `log_q` and `log p(x)` inherits the estimator from the draws. (One that is
+    not must weigh them by itself: along the path alone its gradient would be biased.) Where `log_choice`
+    is not `None`, it must also give that its gradient, as `ReverseKL` does.
     """
 
     @abstractmethod
