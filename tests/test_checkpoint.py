@@ -197,10 +197,10 @@ def test_wrong_arguments_are_reported(tmp_path, state):
 
 
 def test_another_format_is_refused_and_not_called_damaged(copy, state, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", 3)
     copy.rename(copy.parent / "step-000000001.ckpt")
     with pytest.raises(
-        CheckpointError, match=r"format 1, written by .* reads format 2.*version\.$"
+        CheckpointError, match=r"format 2, written by .* reads format 3.*version\.$"
     ):
         CheckpointFolder(copy.parent).load_newest(state)
 

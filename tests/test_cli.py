@@ -298,7 +298,7 @@ def test_options_come_from_a_file_and_are_clipped_and_timed(trained, tmp_path, c
     assert tomllib.loads((out / "config.toml").read_text())["options"]["training"]["seed"] == 5
     capsys.readouterr()
     assert main(["train", "toy", "--out", str(out), "--resume"]) == 0
-    assert "used up its --max-seconds at step 10" in capsys.readouterr().out
+    assert "at step 10: its --max-seconds are used up" in capsys.readouterr().out
     unknown = tmp_path / "unknown.toml"
     unknown.write_text('experiment = "toy"\n[options.flow]\nwidht = 3\n')
     assert "unknown names widht" in refused(capsys, "train", "toy", "--config", str(unknown))

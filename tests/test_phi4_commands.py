@@ -21,7 +21,7 @@ from pathgrad.experiments.phi4.evaluation import LatticeMeasurement
 from pathgrad.experiments.phi4.lattice import momenta_squared
 from pathgrad.experiments.phi4.observables import derived
 from pathgrad.experiments.phi4.theory import Phi4
-from pathgrad.experiments.problem import Problem, make_settings
+from pathgrad.experiments.problem import Problem, make_training
 
 from .helpers import bent_flow, straight_density
 from .test_phi4_observables import free_means
@@ -53,7 +53,8 @@ def commands(tmp_path, monkeypatch, capsys):
             "phi4",
             SimpleNamespace(training=SimpleNamespace(seed=5)),
             problem,
-            SimpleNamespace(flow=problem.flow, step=7),  # pyright: ignore[reportArgumentType]
+            SimpleNamespace(step=7),  # pyright: ignore[reportArgumentType]
+            problem.training.model,
         )
         monkeypatch.setattr(loading, "load_run", lambda path, data: trained)
         assert main([words[0], str(run.path), *words[1:]]) == 0
@@ -64,13 +65,9 @@ def commands(tmp_path, monkeypatch, capsys):
 
 
 def lattice_problem(theory=FREE, base_mass_squared=0.3):
+    flow = pg.Flow(FreeField(theory.size, base_mass_squared))
     return Problem(
-        pg.Flow(FreeField(theory.size, base_mass_squared)),
-        theory,
-        make_settings(TrainOptions()),
-        1,
-        log_z=float(LOG_Z),
-        log_z_err=1e-3,
+        make_training(TrainOptions(), flow, theory, float(LOG_Z), 1e-3),
         measure=functools.partial(LatticeMeasurement, theory),
     )
 
@@ -118,7 +115,7 @@ def test_refine_multiplies_the_steps_and_cures_the_warning(commands):
     (cnf,) = bent_flow("closed", bend=0.0).transforms
     flow = pg.Flow(bent_flow().base, [cnf.replace(integrator=pg.FixedStep(1))])
     target = pg.LogDensity(straight_density().log_prob, (2,))
-    problem = Problem(flow, target, make_settings(TrainOptions()), 1, evaluation_refine=32)
+    problem = Problem(make_training(TrainOptions(), flow, target), evaluation_refine=32)
     results = {}
     for words in ((), ("--refine", "1")):
         out = commands(problem, "evaluate", "--samples", "300", *words)

@@ -139,7 +139,7 @@ def test_log_z_against_the_transfer_matrix(size):
     assert abs(found.log_z - exact) < 4 * found.log_z_err
     assert abs(found.solver_shift) < found.log_z_err
     for row in fit.history:
-        assert row["loss"] > -exact - 5 * row["loss_err"]
+        assert row.loss > -exact - 5 * row.loss_err
 
 
 @pytest.mark.parametrize(("small", "large"), [(3, 5), (4, 4), (4, 6), (4, 7), (6, 12)])

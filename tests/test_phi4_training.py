@@ -11,7 +11,6 @@ from pathgrad._errors import UserError
 from pathgrad.experiments import registry
 from pathgrad.experiments.phi4.options import PRESETS, LatticeFlowOptions, Phi4Options
 from pathgrad.experiments.phi4.problem import solver_steps
-from pathgrad.experiments.problem import Problem
 
 SMALL = [
     "--time-bond",
@@ -156,25 +155,18 @@ def test_paper_preset_is_the_published_one():
         0.999,
         "none",
     )
-    assert registry.build("phi4", options).flow.shape == (12, 12)
+    assert registry.build("phi4", options).training.model.shape == (12, 12)
 
 
-def test_alarm_below_the_bound(capsys):
-    """A loss below -log Z by more than all errors is told once, and marked in every row."""
-    problem = registry.build("phi4", Phi4Options())
-    assert problem.log_z == pytest.approx(6.984948)
-    alarmed = []
-    for step, loss in ((1, -6.97), (2, -6.99), (3, -7.3), (4, -7.9)):
-        row = {"step": step, "loss": loss, "loss_err": 0.01}
-        training._watch_bound(row, problem, alarmed)
-        assert ("below_bound" in row) == (step >= 3)
-    assert alarmed == [3, 4]
-    told = capsys.readouterr().err
-    assert told.count("warning") == 1
+def test_a_known_log_z_is_the_bound_of_the_loss():
+    """With its error, where it has one; the trainer marks rows below it, and the door tells of the first."""
+    objective = registry.build("phi4", Phi4Options()).training.objective
+    assert objective.lower_bound == (pytest.approx(-6.984948), 0.0)
+    assert registry.build("phi4", Phi4Options(12)).training.objective.lower_bound[1] > 0
+    assert registry.build("phi4", Phi4Options(5, 4.0)).training.objective.lower_bound is None
+    told = training._alarm(pg.Row(3, loss=-7.3, below_bound=0.315))
+    assert "the loss -7.3000 is 0.3150 below -log Z = -6.9850" in told
     assert "--solver-steps" in told
-    unknown = Problem(problem.flow, problem.target, problem.settings, problem.steps)
-    training._watch_bound({"step": 1, "loss": -100.0, "loss_err": 0.0}, unknown, alarmed)
-    assert alarmed == [3, 4]
 
 
 def test_unknown_size_has_no_default_coupling():

@@ -14,7 +14,7 @@ def test_the_example_runs():
     exec(compile(code.replace("steps=500", "steps=50"), str(README), "exec"), names)
     assert names["draws"].shape == (1000, 2)
     assert isinstance(names["fit"], pg.Fit)
-    assert names["fit"].history[-1]["step"] == 50
+    assert names["fit"].history[-1].step == 50
 
 
 def test_files_it_names_exist():

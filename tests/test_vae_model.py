@@ -50,7 +50,7 @@ def published(dataset):
     """Return the published model's shapes; its hundreds of millions of weights are never made."""
     options = preset("paper", dataset)
     shape, levels = IMAGES[dataset]
-    return eqx.filter_eval_shape(lambda key: make_model(options, shape, levels, key), jr.key(0))
+    return eqx.filter_eval_shape(lambda key: make_model(options, shape, levels, key=key), jr.key(0))
 
 
 @pytest.mark.parametrize("dataset", IMAGES)

@@ -34,6 +34,8 @@ def told_to_users():
     """Turn what a wrong option made a constructor say into a message for users."""
     try:
         yield
+    except UserError:
+        raise
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -232,7 +232,7 @@ def _summarise(
     steps = int(state.step)
     why = "" if trainer.stopped is None else as_options(trainer.stopped.value)
     if row is None:
-        print(f"{run.path} has ended at step {steps}: {why}. (More of that prolongs it.)")
+        print(f"{run.path} has nothing to do at step {steps}: {why}. (Give it more to go on.)")
         return
     if trainer.stopped not in (None, pg.Stop.STEPS_TAKEN):
         print(f"Stopped: {why}.")

@@ -207,8 +207,9 @@ def _words_of_verdict(run: Run) -> str | None:
         return None
     word = found.level.name.lower()
     briefs = list(dict.fromkeys(r.brief for r in found.reasons if r.level > Level.GOOD))
-    if briefs:
-        return f"{word}, because of {listed(briefs)}: see the warnings."  # they have the details
+    # What the warnings have in full need not be told twice. (Older evaluations warned of grave things only.)
+    if briefs and (found.level >= Level.UNRELIABLE or run.evaluation.get("warnings")):
+        return f"{word}, because of {listed(briefs)}: see the warnings."
     try:
         return found.sentence(run.evaluation, as_options)
     except (KeyError, TypeError, ValueError, OverflowError):  # of a file that somebody changed

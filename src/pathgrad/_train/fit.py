@@ -1,6 +1,6 @@
 """Training in one call."""
 
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import optax
 from jaxtyping import Array, Key, PyTree
@@ -45,46 +45,20 @@ class Fit(NamedTuple):
         return self.model if isinstance(self.model, Flow) else self.model.flow
 
 
-@overload
-def fit(
-    model: Flow,
-    objective: Target,
-    *,
-    key: Key[Array, ""],
-    steps: int,
-    max_seconds: float | None = None,
-    n: int = 256,
-    estimator: AbstractEstimator = PathGradient(),
-    optimizer: optax.GradientTransformation | None = None,
-    state: TrainState | None = None,
-    progress: bool = False,
-) -> Fit: ...
-@overload
 def fit(
     model: PyTree,
     objective: AbstractObjective | Target,
-    method: AbstractMethod,
+    method: AbstractMethod | None = None,
     *,
     key: Key[Array, ""],
     steps: int | None = None,
     max_seconds: float | None = None,
+    n: int | None = None,
+    estimator: AbstractEstimator | None = None,
+    optimizer: optax.GradientTransformation | None = None,
     state: TrainState | None = None,
     progress: bool = False,
-) -> Fit: ...
-def fit(
-    model,
-    objective,
-    method=None,
-    *,
-    key,
-    steps=None,
-    max_seconds=None,
-    n=None,
-    estimator=None,
-    optimizer=None,
-    state=None,
-    progress=False,
-):
+) -> Fit:
     """Fit a model, in the general way or the short one.
 
     In general: `fit(model, objective, method, key=..., steps=...)`. The short way,
