@@ -142,7 +142,7 @@ def test_path_gradient_of_couplings_evaluates_each_network_once():
 
     A second evaluation of the networks would make the path gradient as dear as two copies.
     """
-    flips = [False, True] * 3
+    flips = [False, True] * 4
     couplings = [
         pg.AffineCoupling(DIM, 256, key=key, flip=flip)
         for key, flip in zip(jr.split(jr.key(0), len(flips)), flips, strict=True)

@@ -1,6 +1,7 @@
 """What a flow hands from one transform to the next."""
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ._outcome import Outcome, first_failure
@@ -20,7 +21,7 @@ class SolveInfo(eqx.Module):
     @property
     def succeeded(self) -> Bool[Array, "..."]:
         """Whether every solve reached its end with finite numbers."""
-        return self.outcome == Outcome.FINE
+        return jnp.asarray(self.outcome == Outcome.FINE)
 
 
 class Tally(eqx.Module):
