@@ -191,7 +191,7 @@ def test_two_processes_train_to_the_parameters_of_one_even_if_one_is_killed(tmp_
     jax.config.update("jax_enable_x64", False)  # as in the processes
     try:
         assert main([*words, "--steps", str(steps), "--out", str(alone)]) == 0
-        flows = [load_run(path).state.flow for path in (out, alone)]
+        flows = [load_run(path).model for path in (out, alone)]
     finally:
         jax.config.update("jax_enable_x64", x64)
     two, one = (

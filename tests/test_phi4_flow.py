@@ -108,16 +108,8 @@ def small_flow(size, mass_squared):
 def trained(size, steps):
     flow, theory = small_flow(size, 0.5), Phi4(size, COUPLING)
     rate = optax.cosine_decay_schedule(2e-2, steps, 0.05)
-    fit = pg.fit(
-        flow,
-        theory,
-        key=jr.key(6),
-        steps=steps,
-        n=64,
-        optimizer=optax.adam(rate, 0.8, 0.9),
-        block=20,
-    )
-    return fit, theory
+    method = pg.FirstOrder(optax.adam(rate, 0.8, 0.9), 64, block=20)
+    return pg.fit(flow, theory, method, key=jr.key(6), steps=steps), theory
 
 
 @pytest.mark.parametrize(

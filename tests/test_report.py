@@ -53,10 +53,11 @@ def page_of(*paths, **more):
         ),
         (0.99, because("ESS_MOVES"), Trust.BAD, "unreliable, because of a coarse solver: see"),
         (0.99, because("FEW_DRAWS"), Trust.FAIR, "unknown: 500 draws are too few"),
-        # Names that this version does not know, or no verdict at all: then the size has to do.
+        # Names that this version does not know: then the size has to do.
         (0.9, {"level": "splendid", "reasons": []}, Trust.GOOD, None),
         (0.9, {"level": "usable", "reasons": 7}, Trust.GOOD, None),
-        (0.3, 7, Trust.FAIR, None),
+        # What is no verdict at all is judged by its numbers.
+        (0.3, 7, Trust.FAIR, "good: k-hat 0.20"),
         # A file that somebody changed.
         (0.9, {"level": "unreliable", "reasons": []}, Trust.BAD, "unreliable"),
     ],
