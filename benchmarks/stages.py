@@ -1,12 +1,12 @@
 """Adam with path gradients, Gauss-Newton, and one after the other in one run, for the same training time.
 
-    taskset -c 0 python -m benchmarks.stages funnel 10 --rate 0.015 --out results/toy/stages_funnel.json
-    taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out results/toy/stages_correlated.json
+    taskset -c 0 python -m benchmarks.stages funnel 10 --rate 0.015 --out funnel.json
+    taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out correlated.json
 
 Two targets that are no lattices, an `MLPField` of width 32 and depth 1 with ten solver steps, as in
-results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within its time. How many
-steps that is, a hundred steps tell first. The ESS of a funnel jumps between sets of draws: its median over nine
-of them is given, with the KL divergence, which does not.
+results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within its time. A
+hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median over
+nine of them is given, with the KL divergence, which does not.
 """
 
 import argparse

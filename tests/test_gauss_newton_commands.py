@@ -168,3 +168,30 @@ def test_ladder_grows_and_its_options_can_be_stored():
     assert channels == sorted(channels)
     old = {"experiment": "phi4", "options": {"training": {"estimator": "total"}}}
     assert read_options(old, "a run of before")[1].training.optimizer == "adam"
+
+
+def test_adam_then_gauss_newton_is_one_run(tmp_path, capsys):
+    """It resumes to the same bits from either stage, and only its last stage can be prolonged."""
+    adam = ["train", "toy", "--width", "4", "--depth", "1", "--solver-steps", "4", "--batch", "16"]
+    adam += ["--block", "5", "--average", "0.9", "--checkpoint-seconds", "0"]
+    stages = [*adam, "--steps", "10", "--newton-steps", "2"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert main([*stages, "--out", str(whole)]) == 0
+    assert [row["step"] for row in rows(whole)] == [5, 10, 11, 12]
+    assert [row["stage"] for row in rows(whole)] == [0, 0, 1, 1]
+    shutil.copytree(whole, broken)
+    kept = sorted((broken / "checkpoints").iterdir())
+    assert [path.name for path in kept] == ["step-000000011.ckpt", "step-000000012.ckpt"]
+    kept[1].unlink()
+    assert main(["train", "toy", "--out", str(broken), "--resume"]) == 0
+    assert without_time(broken) == without_time(whole)
+    for a, b in zip(arrays(whole), arrays(broken), strict=True):
+        np.testing.assert_array_equal(a, b)
+    resume = ["train", "toy", "--out", str(whole), "--resume"]
+    assert main([*resume, "--newton-steps", "3"]) == 0
+    assert [row["step"] for row in rows(whole)] == [5, 10, 11, 12, 13]
+    capsys.readouterr()
+    assert main([*resume, "--steps", "20"]) == 2
+    assert "only --newton-steps and --max-seconds may change" in capsys.readouterr().err
+    assert main([*adam, "--optimizer", "gauss-newton", "--newton-steps", "2"]) == 2
+    assert "--newton-steps come after those of adam" in capsys.readouterr().err

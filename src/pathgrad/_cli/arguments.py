@@ -20,7 +20,7 @@ from .processes import Processes
 T = TypeVar("T")
 
 # What may differ when a run goes on: how long it goes on.
-_MAY_CHANGE = ("steps", "max_seconds", "epochs", "patience", "data")
+_MAY_CHANGE = ("max_seconds", "epochs", "patience", "data")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,11 @@ def same_experiment(config: Mapping[str, Any], where: str, experiment: str) -> A
 def check_resumed(stored: Any, given: Any) -> None:
     """Raise unless the given options differ from the stored ones in length of training only."""
     before, after = _flat(dataclasses.asdict(stored)), _flat(dataclasses.asdict(given))
-    lengths = [f"--{n.replace('_', '-')}" for n in _MAY_CHANGE if n in before]
-    changed = [n for n in before if before[n] != after[n] and n not in _MAY_CHANGE]
+    # The steps of a stage that another follows say where that one begins.
+    ends, other = ("newton_steps", "steps") if before.get("newton_steps") else ("steps", "")
+    free = [n for n in (ends, *_MAY_CHANGE) if n in before and n != other]
+    lengths = [f"--{n.replace('_', '-')}" for n in free]
+    changed = [n for n in before if before[n] != after[n] and n not in free]
     if changed:
         told = ", ".join(f"--{n.replace('_', '-')} {before[n]} -> {after[n]}" for n in changed)
         raise UserError(

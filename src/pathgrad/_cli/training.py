@@ -34,7 +34,7 @@ def train(
     """
     out = where.out or Path("runs") / options.name
     if again is None:
-        again = f"pathgrad {registry.COMMANDS[experiment]} --out {out} --resume"
+        again = as_options(registry.resume_command(experiment, out))
     with where.together.together(f"Go on with all of them: {again}"):
         return _begin(experiment, options, where, out, begin, again)
 
