@@ -69,7 +69,7 @@ class LogVariance(pg.AbstractObjective):
         return pg.Estimate(loss, -pg.freeze(log_weight), outcome, pulled.solve, spread)
 
     def summary(self, each):
-        return {"ess": float(pg.metrics.ess(jnp.asarray(-each)))}
+        return {"ess": pg.metrics.ess(jnp.asarray(-each))}
 
 
 class Mixed(pg.AbstractObjective):

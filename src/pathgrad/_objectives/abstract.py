@@ -81,7 +81,7 @@ class AbstractObjective(eqx.Module):
         """
         return None
 
-    def summary(self, each: np.ndarray) -> Mapping[str, float | int]:
+    def summary(self, each: np.ndarray) -> Mapping[str, float | int | Array]:
         """Return numbers worth logging that need the losses of all draws of a block of steps."""
         del each
         return {}

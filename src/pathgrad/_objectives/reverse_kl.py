@@ -90,9 +90,9 @@ class ReverseKL(AbstractObjective):
     def summary(self, each: np.ndarray):
         log_weight = jnp.asarray(-each)
         return {
-            "ess": float(metrics.ess(log_weight)),
-            "log_z": float(metrics.log_z(log_weight).value),
-            "kl": float(metrics.reverse_kl(log_weight).value),
+            "ess": metrics.ess(log_weight),
+            "log_z": metrics.log_z(log_weight).value,
+            "kl": metrics.reverse_kl(log_weight).value,
         }
 
 

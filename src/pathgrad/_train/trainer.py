@@ -188,7 +188,9 @@ class Trainer:
             numbers[name] = float(np.asarray(getattr(infos, name))[good].mean())
         for name, values in infos.numbers.items():
             numbers[name] = float(np.asarray(values)[good].mean())
-        return numbers | dict(self.objective.summary(each)) | self._alarm(numbers, each.dtype)
+        # Plain numbers, whatever an objective of somebody else returns: arrays would not reach the row.
+        summary = {name: float(value) for name, value in self.objective.summary(each).items()}
+        return numbers | summary | self._alarm(numbers, each.dtype)
 
     def _alarm(self, numbers: dict[str, float | int], dtype: np.dtype) -> dict[str, float | int]:
         """Say how far the loss is below its bound, where that is more than chance.
