@@ -4,9 +4,9 @@
     taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out correlated.json
 
 Two targets that are no lattices, an `MLPField` of width 32 and depth 1 with ten solver steps, as in
-results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within its time. Some
-hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median over
-nine of them is given, with the KL divergence, which does not.
+results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within its time.
+Some hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median
+over nine of them is given, with the KL divergence, which does not.
 """
 
 import argparse

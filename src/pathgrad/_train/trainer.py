@@ -115,14 +115,14 @@ class Trainer:
             length = self._length(done, steps)
             state = self._runner.prepare(state, length)
             began = time.perf_counter()
-            state, infos, numbers = block = self._runner.run(state, length)
+            block = self._runner.run(state, length)
             self.seconds += time.perf_counter() - began
-            numbers = self._numbers(block)
+            state, numbers = block.state, self._numbers(block)
             if self.validation is not None and int(state.step) % self.validation.every == 0:
                 state, more = self._validated(state)
                 numbers |= more
             yield state, Row.of(numbers)
-            _stop_if_diverged(state, infos, done, self._max_failures)
+            _stop_if_diverged(state, block.steps, done, self._max_failures)
         self.stopped = Stop.STEPS_TAKEN
 
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
