@@ -2,15 +2,15 @@
 
     taskset -c 0 python -m benchmarks.stages funnel 10 --rate 0.015 --out funnel.json
     taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out correlated.json
+    taskset -c 1 python -m benchmarks.stages phi4 8 --rate 0.01 --batch 128 --shares 0.5 --out phi4.json
 
-Two targets that are no lattices, an `MLPField` of width 32 and depth 1 with ten solver steps, as in
-results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within its time.
+On toys an `MLPField` of width 32 and depth 1 with ten solver steps, as in results/phi4/second_order.md, but with
+a learning rate that suits Adam and decays to zero within its time; on lattices the `fast` preset's flow.
 Some hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median
 over nine of them is given, with the KL divergence, which does not.
 """
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -21,12 +21,12 @@ import optax
 
 import pathgrad as pg
 from pathgrad._train.rundir import provenance
-from pathgrad.experiments.options import FlowOptions
+from pathgrad.experiments.options import FlowOptions, TrainOptions
+from pathgrad.experiments.phi4.options import Phi4Options
+from pathgrad.experiments.phi4.problem import build
 from pathgrad.experiments.problem import evaluation_key, keys, make_flow
 from pathgrad.experiments.toy_targets import TARGETS
 
-MARGIN = 0.85  # of the steps that seem to fit into the time: the decay has to reach its end
-SHARES = (0.9, 0.75)  # of Adam's steps, before Gauss-Newton takes over
 FOR_EVER = 10**6
 
 
@@ -42,7 +42,18 @@ def seconds_a_step(flow: pg.Flow, target: pg.Target, rate: float, batch: int) ->
     return (rows[-1].seconds - rows[0].seconds) / (rows[-1].step - rows[0].step)
 
 
-def judged(flow: pg.Flow, target: pg.Target, seed: int) -> dict[str, float]:
+def problem(name: str, size: int, seed: int) -> tuple[pg.Flow, pg.Target, float]:
+    """Return the untrained flow, its target, and the exact log normaliser."""
+    if name == "phi4":
+        lattice = build(Phi4Options(size, training=TrainOptions(seed=seed)))
+        assert lattice.objective.log_z is not None
+        return lattice.training.model, lattice.target, lattice.objective.log_z
+    target = TARGETS[name](size)
+    options = FlowOptions(width=32, depth=1, solver_steps=10)
+    return make_flow(options, target.shape, key=keys(seed)[0]), target, float(target.log_z)
+
+
+def judged(flow: pg.Flow, target: pg.Target, log_z: float, seed: int) -> dict[str, float]:
     """Return the KL divergence over all draws, and the median ESS over nine sets of them."""
     found = [
         pg.evaluate(flow, target, key=evaluation_key(seed, i), n=8192, refine=2) for i in range(9)
@@ -54,52 +65,44 @@ def judged(flow: pg.Flow, target: pg.Target, seed: int) -> dict[str, float]:
         "ess_median": float(np.median(sizes)),
         "ess_lowest": float(min(sizes)),
         "ess_highest": float(max(sizes)),
-        "kl": float(target.log_z) - elbo,
+        "kl": log_z - elbo,
         "kl_err": float(np.std(kls, ddof=1) / len(kls) ** 0.5),
     }
-
-
-def train(
-    flow: pg.Flow,
-    target: pg.Target,
-    method: pg.AbstractMethod,
-    seed: int,
-    seconds: float,
-    steps: int,
-) -> dict[str, float]:
-    """Train for so long, and say what became of it."""
-    fit = pg.fit(
-        flow,
-        target,
-        method,
-        key=keys(seed)[1],
-        steps=steps,
-        max_seconds=seconds,
-    )
-    took = {"steps": fit.history[-1].step, "seconds": fit.seconds}
-    return took | judged(fit.flow, target, seed)
 
 
 def main() -> None:
     """Run all methods for all seeds and write down what came of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", choices=sorted(TARGETS))
-    parser.add_argument("dim", type=int)
+    parser.add_argument("target", choices=[*sorted(TARGETS), "phi4"])
+    parser.add_argument("dim", type=int, help="dimensions, or sites along an axis of the lattice")
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.95,
+        help="share of the steps that seem to fit into the time: the decay has to reach its end",
+    )
+    parser.add_argument("--methods", nargs="+", default=["adam", "gauss-newton"])
+    parser.add_argument(
+        "--shares",
+        type=float,
+        nargs="*",
+        default=[0.98],
+        help="of Adam's steps that are taken before Gauss-Newton takes over",
+    )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    target = TARGETS[given.target](given.dim)
-    options = FlowOptions(width=32, depth=1, solver_steps=10)
     rows = []
     for seed in range(given.seeds):
-        flow = make_flow(options, target.shape, key=keys(seed)[0])
+        flow, target, log_z = problem(given.target, given.dim, seed)
         cost = seconds_a_step(flow, target, given.rate, given.batch)
-        steps = int(MARGIN * given.seconds / cost)
+        steps = int(given.margin * given.seconds / cost)
         methods = {"adam": adam(given.rate, steps, given.batch), "gauss-newton": pg.GaussNewton()}
-        for share in SHARES:
+        methods = {name: methods[name] for name in given.methods}
+        for share in given.shares:
             first = int(share * steps)
             both = [(adam(given.rate, first, given.batch), first), (pg.GaussNewton(), FOR_EVER)]
             methods[f"stages {share:.0%}"] = pg.Stages(both)
@@ -107,11 +110,19 @@ def main() -> None:
             began = time.monotonic()
             # Adam stops where its rate has become zero; the others use up their time.
             end = steps if name == "adam" else FOR_EVER
-            found = train(flow, target, method, seed, given.seconds, end)
+            fit = pg.fit(
+                flow,
+                target,
+                method,
+                key=keys(seed)[1],
+                steps=end,
+                max_seconds=given.seconds,
+            )
+            found = {"steps": fit.history[-1].step, "seconds": fit.seconds}
+            found |= judged(fit.flow, target, log_z, seed)
             rows.append({"seed": seed, "method": name, "adam_steps": steps} | found)
             print(rows[-1], f"{time.monotonic() - began:.0f} s in all", flush=True)
-            about = {"target": given.target, "dim": given.dim, "flow": dataclasses.asdict(options)}
-            about |= {"rate": given.rate, "batch": given.batch, "seconds": given.seconds}
+            about = {name: value for name, value in vars(given).items() if name != "out"}
             given.out.parent.mkdir(parents=True, exist_ok=True)
             made = about | {"runs": rows, "provenance": provenance()}
             given.out.write_text(json.dumps(made, indent=1) + "\n")
