@@ -4,8 +4,8 @@
     taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out correlated.json
     taskset -c 1 python -m benchmarks.stages phi4 8 --rate 0.01 --batch 128 --shares 0.5 --out phi4.json
 
-On toys an `MLPField` of width 32 and depth 1 with ten solver steps, as in results/phi4/second_order.md, but with
-a learning rate that suits Adam and decays to zero within its time; on lattices the `fast` preset's flow.
+On toys an `MLPField` of width 32 and depth 1 with ten solver steps, as in results/phi4/second_order.md, but
+with a learning rate that suits Adam and decays to zero within its time; on lattices the `fast` preset's flow.
 Some hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median
 over nine of them is given, with the KL divergence, which does not.
 """
