@@ -44,6 +44,7 @@ def make_run(path, rows, *, estimator="path", seed=0, steps=None, provenance=Non
     """Write a run; `options` beside those of training are of the lattice experiment."""
     training = {"estimator": estimator, "steps": steps or 10 * len(rows), "seed": seed}
     training |= {"learning_rate": options.pop("learning_rate", 0.01), "decay": "cosine"}
+    training |= options.pop("training", {})
     config = {"experiment": "phi4", "options": {"size": SIZE, **options, "training": training}}
     config["provenance"] = provenance or {"platform": "Linux", "cpus": 2, "command": str(path)}
     run = RunDir.create(path, config)

@@ -206,3 +206,26 @@ def test_a_group_is_not_named_by_one_of_its_runs(four, tmp_path):
 def test_compare_reads_a_torn_evaluation_as_an_error(four, capsys):
     (four[0] / "evaluation.json").write_text(json.dumps([1, 2]))
     assert "cannot be read" in refused(capsys, "compare", four[0])
+
+
+def test_options_that_older_runs_did_not_write_do_not_set_them_apart(tmp_path):
+    """Nor is a run of stages without rivals: it is compared with either method alone."""
+    new = {"newton_steps": 0}
+    paths = [tmp_path / name for name in ("old", "new", "total", "stages")]
+    for path, seed, estimator, training in zip(
+        paths,
+        (0, 1, 0, 0),
+        ("path", "path", "total", "path"),
+        ({}, new, new, {"newton_steps": 5}),
+        strict=True,
+    ):
+        rows = rows_of([0.5, 0.6, 0.7])
+        make_run(path, rows, seed=seed, estimator=estimator, training=training)
+    summaries = read(paths)
+    assert [len(group) for group in grouped(summaries)] == [2, 1, 1]
+    assert set(labels_of(summaries[:3]).values()) == {"path", "total"}
+    assert summaries[3].estimator == "path-gauss-newton"
+    assert len(equal_times(summaries[:3])) == 1
+    pairs = {(e.one[0].estimator, e.other[0].estimator) for e in equal_times(summaries)}
+    assert ("path-gauss-newton", "path") in pairs
+    assert len(pairs) == 3

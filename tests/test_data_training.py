@@ -145,9 +145,24 @@ def test_the_same_again_is_no_improvement(value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_validation_that_is_no_number_is_an_error(value):
+    """It is told after the row of its block, which is not lost."""
+    validation = pg.Validation(Table((3.0, value)), every=1, n=2)
+    objective = Walk(pg.Data(np.zeros(1)), [])
+    trainer = pg.Trainer(objective, walking(1), key=jr.key(0), validation=validation)
+    blocks = trainer.blocks(trainer.init(Walker(jnp.zeros(()))), 9)
+    assert [next(blocks)[1].step for _ in range(2)] == [1, 2]
     with pytest.raises(pg.TrainingDiverged, match=f"stopped at step 2: .*{value}") as caught:
-        validated([3.0, value])
+        next(blocks)
     assert caught.value.outcome is pg.Outcome.VALIDATION_NOT_FINITE
+
+
+def test_a_state_that_was_begun_without_validation_is_refused():
+    objective = Walk(pg.Data(np.zeros(1)), [])
+    begin = pg.Trainer(objective, walking(1), key=jr.key(0)).init(Walker(jnp.zeros(())))
+    validation = pg.Validation(Table((1.0,)), every=1, n=2)
+    trainer = pg.Trainer(objective, walking(1), key=jr.key(0), validation=validation)
+    with pytest.raises(pg.ArgumentError, match="`state` was begun without a validation"):
+        next(trainer.blocks(begin, 1))
 
 
 def test_the_average_is_what_is_validated():
@@ -174,7 +189,7 @@ def test_validation_weighs_entries_and_not_batches(n, batches):
             return pg.Data(np.array([0.0, 1.0, 3.0, 2.0, 5.0, 9.0, 31.0]))
 
     validation = pg.Validation(Seven((0.0,)), every=1, n=n)
-    loss = validation.loss(Walker(jnp.zeros(())), key=jr.key(0))
+    loss = validation.loss(Walker(jnp.zeros(())), 0, key=jr.key(0))
     assert loss == pytest.approx((0 + 1 + 9 + 4 + 25 + 81 + 961) / 7)
     assert len(list(validation.objective.data.in_turn(n))) == batches
 

@@ -171,7 +171,7 @@ def test_ladder_grows_and_its_options_can_be_stored():
 
 
 def test_adam_then_gauss_newton_is_one_run(tmp_path, capsys):
-    """It resumes to the same bits from either stage, and only its last stage can be prolonged."""
+    """It resumes to the same bits from its second stage, and only that can be prolonged."""
     adam = ["train", "toy", "--width", "4", "--depth", "1", "--solver-steps", "4", "--batch", "16"]
     adam += ["--block", "5", "--average", "0.9", "--checkpoint-seconds", "0"]
     stages = [*adam, "--steps", "10", "--newton-steps", "2"]

@@ -65,6 +65,8 @@ def test_a_run_that_goes_on_is_not_disturbed(tmp_path):
     ("training", "last", "ends"),
     [
         ({"steps": 10}, {}, "all its steps are done"),
+        ({"steps": 5, "newton_steps": 5}, {}, "all its steps are done"),
+        ({"steps": 8, "newton_steps": 5}, {}, None),
         ({"steps": 99, "max_seconds": 1.0}, {}, "its 1.0 s of training are used up"),
         ({"epochs": 5}, {"epoch": 5.0}, "all its epochs are done"),
         (

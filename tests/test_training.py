@@ -269,6 +269,49 @@ def test_targets_are_trained_only_as_part_of_the_model():
             pg.fit(model, objective, method, key=jr.key(0), steps=1)
 
 
+def test_a_trainer_that_is_given_another_model_trains_that():
+    """Also where the two differ by a function inside, which no array shows."""
+
+    def losses(trainer, activation):
+        field = pg.MLPField(2, 4, 1, key=jr.key(0), activation=activation, output_scale=3.0)
+        flow = pg.Flow(pg.StandardNormal((2,)), [pg.CNF(field, integrator=pg.FixedStep(2))])
+        return [row.loss for _, row in trainer.blocks(trainer.init(flow), 1)]
+
+    def trainer():
+        return pg.Trainer(pg.ReverseKL(narrow_target()), adam(0.1, 4), key=jr.key(0))
+
+    used = trainer()
+    assert losses(used, jnp.tanh) != losses(used, jnp.sin)
+    assert losses(used, jnp.sin) == losses(trainer(), jnp.sin)
+
+
+def test_a_loss_that_is_no_mean_has_no_error():
+    class Spread(pg.AbstractObjective):
+        @property
+        def is_mean(self):
+            return False
+
+        def __call__(self, model, batch):
+            _, log_q, _ = model.pull(model.push("x", keys=batch.keys).x, keys=batch.keys)
+            return pg.Estimate(jnp.var(log_q), log_q, pg.Outcome.FINE, numbers={"step": 7.0})
+
+    (row,) = pg.fit(normal_flow(), Spread(), adam(0.1, 4), key=jr.key(0), steps=3).history
+    assert row.loss > 0
+    assert row.loss_err is None
+    assert row.step == 3  # what an objective calls its numbers cannot change what the trainer says
+
+
+def test_stages_that_make_no_sense_are_refused():
+    first, second = adam(0.1, 4), adam(0.1, 8)
+    with pytest.raises(pg.ArgumentError, match="write them in one list"):
+        pg.Stages([(pg.Stages([(first, 1)]), 2)])
+    with pytest.raises(pg.ArgumentError, match="at least one pair"):
+        pg.Stages([])
+    objective = pg.NegativeELBO(pg.Data(np.zeros((9, 2))))
+    with pytest.raises(pg.ArgumentError, match=r"the same `n` of it at a time, got \[4, 8\]"):
+        pg.Stages([(first, 1), (second, 1)]).runner(objective, key=jr.key(0))
+
+
 def test_max_seconds_counts_training_only():
     method = adam(1e-3, 4, block=2000)
     fit = pg.fit(normal_flow(), narrow_target(), method, key=jr.key(0), max_seconds=0.3)

@@ -33,7 +33,7 @@ def numbers_for(depth):
 
 def amortised(depth, activation="softplus", numbers=None):
     sizes = layer_sizes(DIM, WIDTH, depth)
-    layers = jax.tree.map(lambda a: 2 * a, shared_layers(jr.key(3), sizes))
+    layers = jax.tree.map(lambda a: 2 * a, shared_layers(sizes, key=jr.key(3)))
     numbers = numbers_for(depth) if numbers is None else numbers
     return AmortisedField(layers, per_draw_updates(numbers, sizes, RANK), activation)
 
@@ -161,7 +161,7 @@ def test_numbers_that_an_image_gives_to_a_field(width, depth, rank, size):
 def test_sizes_and_initial_weights():
     sizes = layer_sizes(7, 300, 2)
     assert sizes == [(7, 300), (300, 300), (300, 7)]
-    for layer, (n_in, n_out) in zip(shared_layers(jr.key(0), sizes), sizes, strict=True):
+    for layer, (n_in, n_out) in zip(shared_layers(sizes, key=jr.key(0)), sizes, strict=True):
         assert (layer.weight.shape, layer.time.shape) == ((n_in, n_out), (n_out,))
         # PyTorch's linear layer, of which time is one more input.
         bound = 1 / np.sqrt(n_in + 1)

@@ -136,8 +136,10 @@ def test_unknown_data_set_has_no_preset():
 @pytest.mark.parametrize(("shape", "levels"), [((28, 28), 2), ((28, 20), 256), ((8, 12), 5)])
 def test_shapes(shape, levels):
     def run(key, images, z):
-        encoder = Encoder(key, shape, levels=levels, channels=3, latent=7, update_sizes=[11, 13])
-        decoder = Decoder(key, shape, levels=levels, channels=3, latent=7)
+        encoder = Encoder(
+            shape, key=key, levels=levels, channels=3, latent=7, update_sizes=[11, 13]
+        )
+        decoder = Decoder(shape, key=key, levels=levels, channels=3, latent=7)
         return encoder(images), decoder(z)
 
     images = jax.ShapeDtypeStruct((4, *shape), jnp.uint8)
@@ -151,10 +153,11 @@ def test_shapes(shape, levels):
 def test_trunk_narrows_as_published():
     """Channels, sizes and kernels of every layer, on 28 x 20 images."""
     encoder = eqx.filter_eval_shape(
-        lambda k: Encoder(k, (28, 20), levels=2, channels=32, latent=64, update_sizes=[]), jr.key(0)
+        lambda k: Encoder((28, 20), key=k, levels=2, channels=32, latent=64, update_sizes=[]),
+        jr.key(0),
     )
     decoder = eqx.filter_eval_shape(
-        lambda k: Decoder(k, (28, 20), levels=2, channels=32, latent=64), jr.key(0)
+        lambda k: Decoder((28, 20), key=k, levels=2, channels=32, latent=64), jr.key(0)
     )
 
     def way(trunk, first):
@@ -203,7 +206,7 @@ def test_initial_weights_of_convolutions(transposed, fan_in):
 
 def test_initial_weights_of_the_networks():
     """Every layer by its own fan-in, gate and bias included; a kernel that is not square counts as it is."""
-    encoder = Encoder(jr.key(2), (12, 8), levels=2, channels=6, latent=40, update_sizes=[60])
+    encoder = Encoder((12, 8), key=jr.key(2), levels=2, channels=6, latent=40, update_sizes=[60])
     fan_ins = [25, 25 * 6, 25 * 6, 25 * 12, 25 * 12, 6 * 12]
     for layer, fan_in in zip(encoder.trunk, fan_ins, strict=True):
         assert_uniform(layer.weight, 1 / math.sqrt(fan_in))
@@ -211,7 +214,7 @@ def test_initial_weights_of_the_networks():
     for head in (encoder.mean, encoder.variance, *encoder.updates):
         assert_uniform(head.weight, 1 / math.sqrt(48))
     assert np.abs(encoder.mean.weight - encoder.variance.weight).min() > 0
-    decoder = Decoder(jr.key(3), (12, 8), levels=20, channels=6, latent=40)
+    decoder = Decoder((12, 8), key=jr.key(3), levels=20, channels=6, latent=40)
     for layer, fan_in in zip(
         decoder.trunk, [6 * 12, *[25 * c for c in (12, 6, 6, 6, 6)]], strict=True
     ):
@@ -287,7 +290,7 @@ def test_mean_pixel():
 
 def test_merged_convolutions_are_the_two_one_after_the_other():
     levels = 7
-    decoder = Decoder(jr.key(6), (8, 4), levels=levels, channels=2, latent=3)
+    decoder = Decoder((8, 4), key=jr.key(6), levels=levels, channels=2, latent=3)
     z = 3 * jr.normal(jr.key(7), (2, 3))
     weights = jr.normal(jr.key(8), (2, 8, 4, levels))
 
@@ -321,7 +324,7 @@ def log_scales(levels, pre):
     """Return the log standard deviations of q0 for given outputs of the variance head, with slopes."""
     pre = jnp.asarray(pre)
     encoder = Encoder(
-        jr.key(9), (4, 4), levels=levels, channels=1, latent=pre.size, update_sizes=[]
+        (4, 4), key=jr.key(9), levels=levels, channels=1, latent=pre.size, update_sizes=[]
     )
     # Without the convolutions the heads see the pixels.
     mean = Affine(jnp.zeros((16, pre.size)), jnp.zeros(pre.size))
@@ -368,8 +371,8 @@ def test_grey_images_have_clipped_variances():
 @pytest.mark.parametrize("levels", [2, 256])
 def test_pixels_come_in_from_zero_to_one(levels):
     """The brightest pixel of any kind of image is a one to the encoder."""
-    encoder = Encoder(jr.key(1), (4, 4), levels=levels, channels=1, latent=2, update_sizes=[])
-    other = Encoder(jr.key(1), (4, 4), levels=3, channels=1, latent=2, update_sizes=[])
+    encoder = Encoder((4, 4), key=jr.key(1), levels=levels, channels=1, latent=2, update_sizes=[])
+    other = Encoder((4, 4), key=jr.key(1), levels=3, channels=1, latent=2, update_sizes=[])
     pixels = np.zeros((1, 4, 4), np.uint8)
     pixels[0, 1, 2] = pixels[0, 3, 0] = 1
     run = eqx.filter_jit(lambda e, i: e(i)[0])

@@ -142,7 +142,8 @@ def test_every_reason_is_reached():
 
 
 def test_a_level_is_the_worst_of_its_reasons():
-    assert [level.name.lower() for level in pg.Level] == LEVELS == sorted(LEVELS, key=LEVELS.index)
+    assert [level.name.lower() for level in pg.Level] == LEVELS
+    assert [int(level) for level in pg.Level] == sorted(map(int, pg.Level))
     for reason in pg.Reason:
         assert pg.Verdict.of([reason]).level is reason.level
     assert pg.Verdict.of([]) == pg.Verdict(pg.Level.GOOD)
@@ -225,7 +226,6 @@ def test_verdicts_keep_in_files():
         {},
         {"level": "good"},
         {"level": "splendid", "reasons": []},
-        {"level": "good", "reasons": ["of a later version"]},
         {"level": None, "reasons": None},
         {"level": "good", "reasons": [3]},
     ],
@@ -233,6 +233,12 @@ def test_verdicts_keep_in_files():
 def test_what_is_not_a_verdict_is_none(stored):
     assert read_verdict(FINE | {"verdict": stored}) is None
     assert autoencoder.read_verdict({"verdict": stored}) is None
+
+
+def test_the_level_of_a_later_version_counts_without_its_reasons():
+    stored = {"level": "unusable", "reasons": ["failed_draws", "of a later version"]}
+    expected = pg.Verdict(pg.Level.UNUSABLE, (pg.Reason.FAILED_DRAWS,))
+    assert read_verdict(FINE | {"verdict": stored}) == expected
 
 
 def test_without_numbers_there_is_no_verdict():

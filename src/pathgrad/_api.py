@@ -10,6 +10,7 @@ from ._draw import SolveInfo as SolveInfo
 from ._draw import Tally as Tally
 from ._errors import ArgumentError as ArgumentError
 from ._errors import UserError as UserError
+from ._errors import named as named
 from ._outcome import Outcome as Outcome
 from ._outcome import Stop as Stop
 from ._tree import PerDraw as PerDraw
@@ -59,9 +60,12 @@ from ._objectives import AbstractObjective as AbstractObjective
 from ._objectives import Batch as Batch
 from ._objectives import Data as Data
 from ._objectives import Estimate as Estimate
+from ._objectives import LatentModel as LatentModel
 from ._objectives import NegativeELBO as NegativeELBO
 from ._objectives import ReverseKL as ReverseKL
 from ._objectives import WithTarget as WithTarget
+from ._objectives import choice_term as choice_term
+from ._objectives import outcome_of as outcome_of
 from ._objectives import reverse_kl as reverse_kl
 from ._check import Agreement as Agreement
 from ._check import GradientCheck as GradientCheck

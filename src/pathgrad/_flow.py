@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Key
 
 from ._bases import AbstractBase
 from ._draw import Draw, SolveInfo, Tally, add_solves, merge_chunks
-from ._errors import in_python
 from ._outcome import Outcome
 from ._transforms import AbstractTransform
 from ._tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
@@ -259,5 +258,5 @@ def _raise_if_failed(tree, solve: SolveInfo | None):
 
 
 def _sentence(outcome: Outcome) -> str:
-    text = in_python(outcome.message)
+    text = outcome.message
     return f"{text[0].upper()}{text[1:]}."

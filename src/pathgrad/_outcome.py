@@ -5,7 +5,7 @@ import enum
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ._errors import named
+from ._errors import in_python, named
 
 
 class Outcome(enum.IntEnum):
@@ -15,17 +15,22 @@ class Outcome(enum.IntEnum):
     kept, of those side by side (chunks, devices) the largest number.
 
     Attributes:
-        message: What happened and what to do about it.
+        text: What happened and what to do about it, with the names of arguments marked.
     """
 
-    message: str
+    text: str
 
-    def __new__(cls, value: int, message: str) -> "Outcome":
+    def __new__(cls, value: int, text: str) -> "Outcome":
         """Make a member: its number, and what it says."""
         member = int.__new__(cls, value)
         member._value_ = value
-        member.message = message
+        member.text = text
         return member
+
+    @property
+    def message(self) -> str:
+        """What happened and what to do about it."""
+        return in_python(self.text)
 
     FINE = 0, "nothing went wrong"
     TOO_MANY_STEPS = (
@@ -83,8 +88,23 @@ def first_failure(*outcomes: Int[Array, "..."]) -> Int[Array, "..."]:
 
 
 class Stop(enum.Enum):
-    """Why a training came to its end. The value is what to say about it."""
+    """Why a training came to its end."""
 
-    STEPS_TAKEN = "all its steps are taken"
-    TIME_USED_UP = f"its {named('max_seconds')} are used up"
-    PATIENCE_USED_UP = f"the validation has not improved for longer than {named('patience')} allows"
+    STEPS_TAKEN = "steps taken"
+    TIME_USED_UP = "time used up"
+    PATIENCE_USED_UP = "patience used up"
+
+    @property
+    def text(self) -> str:
+        """What to say about it, with the names of arguments marked."""
+        return {
+            Stop.STEPS_TAKEN: "all its steps are taken",
+            Stop.TIME_USED_UP: f"its {named('max_seconds')} are used up",
+            Stop.PATIENCE_USED_UP: "the validation has not improved for longer than "
+            f"{named('patience')} allows",
+        }[self]
+
+    @property
+    def message(self) -> str:
+        """What to say about it."""
+        return in_python(self.text)

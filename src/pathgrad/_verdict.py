@@ -34,19 +34,19 @@ class AbstractReason(enum.Enum):
     Attributes:
         level: The best that numbers can be where the reason holds.
         brief: In a few words.
-        message: In full, with what to do about it; made for the numbers by `explain`.
+        text: In full, with what to do about it; made for the numbers by `explain`.
     """
 
     level: Level
     brief: str
-    message: str
+    text: str
 
-    def __init__(self, level: Level, brief: str, message: str) -> None:
-        self.level, self.brief, self.message = level, brief, message
+    def __init__(self, level: Level, brief: str, text: str) -> None:
+        self.level, self.brief, self.text = level, brief, text
 
     def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
         """Say in full what is wrong with these numbers, and what to do."""
-        return write(self.message.format_map(_Known(_with_limits(numbers))))
+        return write(self.text.format_map(_Known(_with_limits(numbers))))
 
 
 class Reason(AbstractReason):
@@ -55,7 +55,7 @@ class Reason(AbstractReason):
     Attributes:
         level: The best that numbers can be where the reason holds.
         brief: In a few words.
-        message: In full, with what to do about it; made for the numbers by `explain`.
+        text: In full, with what to do about it; made for the numbers by `explain`.
     """
 
     FAILED_DRAWS = (
@@ -149,15 +149,13 @@ class Verdict:
 
     @classmethod
     def from_json(cls, stored: Any, reasons: type[AbstractReason] = Reason) -> "Verdict | None":
-        """Return what `to_json` wrote; `None` where that is not what it is.
-
-        A reason that is not known here, of a later version, leaves nothing to say.
-        """
+        """Return what `to_json` wrote, without reasons of a later version; `None` if it is something else."""
         try:
-            known = tuple(reasons[name.upper()] for name in stored["reasons"])
-            return cls(Level[stored["level"].upper()], known)
+            names = [name.upper() for name in stored["reasons"]]
+            level = Level[stored["level"].upper()]
         except (AttributeError, KeyError, TypeError):
             return None
+        return cls(level, tuple(reasons[name] for name in names if name in reasons.__members__))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as names, for a file."""
@@ -235,7 +233,12 @@ def table_rows(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{form('ess_shift', '+.3%')} (with twice the steps)",
         ),
     ]
-    return [row for row in rows if row[0] != "forward ESS" or numbers["forward_ess"] is not None]
+    # A flow without an ODE has no solver to be checked.
+    unknown = {
+        "forward ESS": numbers["forward_ess"] is None,
+        "solver shift": numbers["evaluations"] == 0,
+    }
+    return [row for row in rows if not unknown.get(row[0])]
 
 
 def khat_limit(n: int) -> float:

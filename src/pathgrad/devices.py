@@ -147,11 +147,6 @@ def gather(tree: T) -> T:
     return lax.all_gather(tree, _AXIS, tiled=True) if _shared() else tree
 
 
-def everywhere(condition: Array) -> Array:
-    """Whether a condition holds on all devices."""
-    return lax.pmin(condition.astype(jnp.int32), _AXIS).astype(bool) if _shared() else condition
-
-
 def largest(tree: T) -> T:
     """Return the largest over devices, of each number."""
     return lax.pmax(tree, _AXIS) if _shared() else tree

@@ -31,8 +31,8 @@ class Where:
     """Directory of the run. By default one in runs/, named after experiment, method and seed."""
     resume: bool = False
     """Go on with the run in --out from its last checkpoint, to the same bits as without the break (on as many
-    devices). Its options are those of the run; --steps (--epochs, --patience) and --max-seconds may be
-    given anew (a decaying learning rate then follows the new number of steps)."""
+    devices). Its options are those of the run; --steps (with stages --newton-steps; --epochs, --patience) and
+    --max-seconds may be given anew (a decaying learning rate then follows the new number of steps)."""
     overwrite: bool = False
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
@@ -117,8 +117,8 @@ def check_resumed(stored: Any, given: Any) -> None:
     """Raise unless the given options differ from the stored ones in length of training only."""
     before, after = _flat(dataclasses.asdict(stored)), _flat(dataclasses.asdict(given))
     # The steps of a stage that another follows say where that one begins.
-    ends, other = ("newton_steps", "steps") if before.get("newton_steps") else ("steps", "")
-    free = [n for n in (ends, *_MAY_CHANGE) if n in before and n != other]
+    ends = "newton_steps" if before.get("newton_steps") else "steps"
+    free = [n for n in (ends, *_MAY_CHANGE) if n in before]
     lengths = [f"--{n.replace('_', '-')}" for n in free]
     changed = [n for n in before if before[n] != after[n] and n not in free]
     if changed:

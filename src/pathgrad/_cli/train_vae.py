@@ -9,7 +9,8 @@ from pathgrad.experiments.vae.options import AutoencoderOptions, preset
 
 from .arguments import Where, check_resumed, parse, peek, stored_options
 
-# A checkpoint holds the weights four times: now, at their best, and the optimiser's two moments.
+# A checkpoint holds the weights four times: now, at their best, and the optimiser's two moments (and a fifth
+# time where their average is kept).
 _WHERE = Where(checkpoint_seconds=300.0)
 
 

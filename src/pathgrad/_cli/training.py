@@ -230,7 +230,7 @@ def _summarise(
     run: RunDir, row: pg.Row | None, state: pg.TrainState, trainer: pg.Trainer, wall: float
 ) -> None:
     steps = int(state.step)
-    why = "" if trainer.stopped is None else as_options(trainer.stopped.value)
+    why = "" if trainer.stopped is None else as_options(trainer.stopped.text)
     if row is None:
         print(f"{run.path} has nothing to do at step {steps}: {why}. (Give it more to go on.)")
         return

@@ -42,7 +42,7 @@ class Estimate(eqx.Module):
     Attributes:
         loss: An honest value, which falls as the model improves; its gradient is the estimator's.
         each: The loss of each draw or datum, as numbers.
-        outcome: `FINE`, or why the loss is not to be used: a number of `Outcome`.
+        outcome: `FINE`, or why the loss is not to be used: an `Outcome`. (Of solves, `solve` says it.)
         solve: Cost and outcome of the ODE solves, `None` where there were none.
         numbers: Further scalars worth logging, means over the batch.
     """
@@ -66,12 +66,20 @@ class AbstractObjective(eqx.Module):
 
     @abstractmethod
     def __call__(self, model: PyTree, batch: Batch) -> Estimate:
-        """Estimate the loss from the draws of one batch."""
+        """Estimate the loss from the draws of one batch, which may be one device's part of it."""
 
     @property
     def data(self) -> Data | None:
         """What batches take their data from; `None` for objectives that need draws alone."""
         return None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether the loss is the mean of what it is for each draw.
+
+        If it is not, devices cannot share a batch, and the loss has no error that its draws could tell.
+        """
+        return True
 
     @property
     def lower_bound(self) -> tuple[float, float] | None:
@@ -87,16 +95,11 @@ class AbstractObjective(eqx.Module):
         return {}
 
 
-def outcome_of(
-    solve: SolveInfo | None, *finite: tuple[Float[Array, " batch"], Outcome]
-) -> Int[Array, ""]:
-    """Return what went wrong first: a solve, or one of these arrays, each with the failure it stands for.
-
-    What a failed solve leaves is not finite either, and not to be blamed on anything else.
-    """
-    solved = jnp.asarray(Outcome.FINE, jnp.int32) if solve is None else solve.outcome
-    checks = [failure_if(~jnp.all(jnp.isfinite(x)), failure) for x, failure in finite]
-    return first_failure(solved, *checks)
+def outcome_of(*checked: tuple[Float[Array, " batch"], Outcome]) -> Int[Array, ""]:
+    """Return the failure that stands beside the first array with a number that is not finite, or `FINE`."""
+    return first_failure(
+        *(failure_if(~jnp.all(jnp.isfinite(x)), failure) for x, failure in checked)
+    )
 
 
 def choice_term(

@@ -11,8 +11,6 @@ from jaxtyping import Array, Key, PyTree
 from .._errors import ArgumentError, named
 from .._tree import over_draws
 
-_CHANGE = 2**32 - 1  # of a draw's key; transforms have the small numbers
-
 
 class Data:
     """Entries to learn from, kept on the host; only batches of them are moved to a device.
@@ -64,14 +62,13 @@ class Data:
             self._order = name, order
         return self._order[1]
 
-    def changed(self, rows: PyTree[Array], *, keys: Key[Array, " batch"]) -> PyTree[Array]:
-        """Return entries as they should be seen with these keys, one for each."""
+    def changed(self, rows: PyTree[Array], *, key: Key[Array, ""]) -> PyTree[Array]:
+        """Return entries as they are to be seen this time."""
         change = self.change
         if change is None:
             return rows
-        return over_draws(
-            lambda _, row, key: change(row, key=jr.fold_in(key, _CHANGE)), None, rows, keys
-        )
+        keys = jr.split(key, jax.tree.leaves(rows)[0].shape[0])
+        return over_draws(lambda _, row, key: change(row, key=key), None, rows, keys)
 
     def in_turn(self, n: int) -> Iterator[tuple[PyTree[Array], int]]:
         """Yield batches of `n` in the order given, and how many entries of each are new.

@@ -38,13 +38,13 @@ class NegativeELBO(AbstractObjective):
     r"""The mean over data of $-\ln p(x \mid z) + \beta\,(\ln q(z \mid x) - \ln p(z))$, from one draw each.
 
     Attributes:
-        training_data: What to learn from.
+        entries: The data.
         estimator: Whose gradient of `log q` is followed.
         beta: Weight of the second term as a function of the step, such as a warm-up from 0 to 1 by
             `optax.linear_schedule`; `None` for 1 throughout. Only with weight 1 is the value a bound.
     """
 
-    training_data: Data = eqx.field(static=True)
+    entries: Data = eqx.field(static=True)
     estimator: AbstractEstimator = PathGradient()
     beta: Callable[[Int[Array, ""] | int], Float[Array, ""] | float] | None = eqx.field(
         static=True, default=None
@@ -59,9 +59,7 @@ class NegativeELBO(AbstractObjective):
         beta = jnp.asarray(1.0 if self.beta is None else self.beta(batch.step), kl.dtype)
         each = reconstruction + beta * kl
         outcome = outcome_of(
-            draw.solve,
-            (reconstruction, Outcome.TARGET_NOT_FINITE),
-            (kl, Outcome.DENSITY_NOT_FINITE),
+            (reconstruction, Outcome.TARGET_NOT_FINITE), (kl, Outcome.DENSITY_NOT_FINITE)
         )
         numbers = freeze(each)
         loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
@@ -70,4 +68,4 @@ class NegativeELBO(AbstractObjective):
 
     @property
     def data(self):
-        return self.training_data
+        return self.entries

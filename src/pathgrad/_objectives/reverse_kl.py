@@ -75,9 +75,7 @@ class ReverseKL(AbstractObjective):
         log_p = over_draws(log_prob_of, target, draw.x)
         each = draw.log_q - log_p
         outcome = outcome_of(
-            draw.solve,
-            (log_p, Outcome.TARGET_NOT_FINITE),
-            (draw.log_q, Outcome.DENSITY_NOT_FINITE),
+            (log_p, Outcome.TARGET_NOT_FINITE), (draw.log_q, Outcome.DENSITY_NOT_FINITE)
         )
         numbers = freeze(each)
         loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)

@@ -244,16 +244,24 @@ def _how_far(run: Run) -> str:
     if run.last is None:
         return "no block of steps has ended yet"
     unit = "epoch" if run.dataset else "step"
-    done, wanted = run.at_end(unit), number(run.training, f"{unit}s")
+    done, wanted = run.at_end(unit), _wanted(run, unit)
     if done is None:
         unit, done, wanted = "step", run.last.step, None
     said = f"{unit} {done:,.4g}" if unit == "epoch" else f"{unit} {count(done)}"
     return said + (f" of {count(wanted)}" if wanted else "")
 
 
+def _wanted(run: Run, unit: str) -> float | None:
+    """Return how many epochs or steps, of all stages, the run was asked for."""
+    wanted = number(run.training, f"{unit}s")
+    if wanted is None or unit == "epoch":
+        return wanted
+    return wanted + (number(run.training, "newton_steps") or 0.0)
+
+
 def _why_ended(run: Run) -> str | None:
     unit = "epoch" if run.dataset else "step"
-    done, wanted = run.at_end(unit), number(run.training, f"{unit}s")
+    done, wanted = run.at_end(unit), _wanted(run, unit)
     if done is not None and wanted is not None and done >= wanted:
         return f"all its {unit}s are done"
     seconds, most = run.at_end("seconds"), number(run.training, "max_seconds")

@@ -8,6 +8,7 @@ from pathgrad._errors import as_options
 from pathgrad._plots.elbo import PUBLISHED, title_of, unit_of
 from pathgrad._verdict import Level, Reason, ess_moves, read_verdict
 from pathgrad.experiments.vae.options import preset
+from pathgrad.experiments.vae.verdict import read_verdict as read_autoencoder_verdict
 
 from .contents import Run
 from .facts import FAR, collect_warnings, facts, last_sized, log_z_gap
@@ -202,7 +203,8 @@ def _log_z_alone(run: Run) -> bool:
 
 def _words_of_verdict(run: Run) -> str | None:
     """Sum up the verdict of an evaluation, `None` where there is none to be had."""
-    found = read_verdict(run.evaluation)
+    read = read_autoencoder_verdict if run.dataset else read_verdict
+    found = read(run.evaluation)
     if found is None:
         return None
     word = found.level.name.lower()
@@ -282,9 +284,16 @@ def _of_autoencoders(group: list[Run]) -> Verdict:
     sentences += _published(group[0])
     if not measured:
         sentences.append(_provisional(group, "the validation images"))
-    level = (Trust.FAIR if warnings else Trust.GOOD) if measured else Trust.OPEN
+    level = max(map(_level_of_autoencoder, group)) if measured else Trust.OPEN
+    if level is Trust.GOOD and warnings:
+        level = Trust.FAIR
     chip = {Trust.GOOD: "measured", Trust.FAIR: "see the warnings"}.get(level, level.chip)
     return Verdict(level, chip, name, headline, sentences, warnings, facts(group))
+
+
+def _level_of_autoencoder(run: Run) -> Trust:
+    found = read_autoencoder_verdict(run.evaluation)
+    return Trust.GOOD if found is None else _TRUST[found.level]
 
 
 def _likelihood(run: Run) -> list[str]:

@@ -21,6 +21,7 @@ from .method import AbstractMethod, AbstractRunner, Block
 from .state import StepInfo, TrainState
 
 _ORDER = 2**32 - 1  # folded into the key of a training; steps have the small numbers
+_CHANGE = 2**32 - 1  # folded into the key of a step
 
 
 class AbstractCompiledMethod(AbstractMethod):
@@ -53,7 +54,7 @@ class AbstractCompiledMethod(AbstractMethod):
             state: Before the step.
             objective: What is minimised.
             key: Fresh noise for this step.
-            data: Entries of the objective's data, one for each draw.
+            data: Entries of the objective's data, one for each draw, as they are to be seen in this step.
             mesh: The devices that share the draws.
         """
 
@@ -68,9 +69,11 @@ class CompiledRunner(AbstractRunner):
         self, method: AbstractCompiledMethod, objective: AbstractObjective, key: Key[Array, ""]
     ) -> None:
         self.method, self.objective, self.key = method, objective, key
-        alone = number_of_draws(objective) is not None  # such leaves stay together
+        # Leaves that belong to single draws stay together, and so do draws whose loss is no mean.
+        alone = number_of_draws(objective) is not None or not objective.is_mean
         self.mesh = None if alone else mesh_for(method.n, method.devices)
-        self._compiled: dict[int, Any] = {}
+        # For each size of a batch: what is not an array in the state, and the program compiled for that.
+        self._compiled: dict[int, tuple[PyTree, Any]] = {}
 
     def length(self, step):
         n, block, data = self.method.n, self.method.block, self.objective.data
@@ -91,14 +94,16 @@ class CompiledRunner(AbstractRunner):
         if number_of_draws(state.model) is not None:
             self.mesh = None
         size = self._batch_size(int(state.step))
-        if size not in self._compiled:
+        arrays, static = eqx.partition(state, eqx.is_array)
+        kept = self._compiled.get(size)
+        # A trainer may be given another model, with another function inside.
+        if kept is None or eqx.tree_equal(kept[0], static) is not True:
             began = time.perf_counter()
             data = self._data(int(state.step), length)
-            arrays, static = eqx.partition(state, eqx.is_array)
             mesh = self.mesh if self.mesh is not None and size % self.mesh.size == 0 else None
             run = jax.jit(_block_of(self.method, self.objective, static, mesh), donate_argnums=0)
             lowered = run.lower(*self._arguments(arrays, data, length))
-            self._compiled[size] = lowered.compile()
+            self._compiled[size] = static, lowered.compile()
             self.compile_seconds += time.perf_counter() - began
         return state
 
@@ -106,7 +111,7 @@ class CompiledRunner(AbstractRunner):
         first = int(state.step)
         data = self._data(first, length)
         arrays, static = eqx.partition(state, eqx.is_array)
-        run = self._compiled[self._batch_size(first)]
+        _, run = self._compiled[self._batch_size(first)]
         arrays, steps, snr = jax.block_until_ready(run(*self._arguments(arrays, data, length)))
         steps = jax.tree.map(lambda a: np.asarray(a)[:length], steps)
         numbers = {"gradient_snr": float(snr)} if np.isfinite(snr) else {}
@@ -143,8 +148,10 @@ def _block_of(
 
         def step(arrays, i):
             state = eqx.combine(arrays, static)
-            own = jax.tree.map(lambda a: a[i], data)
             step_key = jr.fold_in(key, state.step)
+            own = jax.tree.map(lambda a: a[i], data)
+            if objective.data is not None:
+                own = objective.data.changed(own, key=jr.fold_in(step_key, _CHANGE))
             state, info, gradient = method.step(state, objective, key=step_key, data=own, mesh=mesh)
             return eqx.filter(state, eqx.is_array), info, gradient
 

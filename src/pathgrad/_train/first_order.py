@@ -19,7 +19,7 @@ from .._outcome import Outcome, failure_if, first_failure
 from .._tree import number_of_draws
 from ..metrics import gradient_norm
 from .blocks import AbstractCompiledMethod
-from .state import StepInfo, TrainState, copied
+from .state import StepInfo, copied
 
 
 class Average(eqx.Module):
@@ -122,6 +122,8 @@ class FirstOrder(AbstractCompiledMethod):
             gradient, state.memory.optimizer, parameters
         )
         outcome = first_failure(
+            # What a failed solve leaves is not finite either, and not to be blamed on anything else.
+            jnp.zeros((), jnp.int32) if estimate.solve is None else estimate.solve.outcome,
             estimate.outcome,
             failure_if(~jnp.isfinite(estimate.loss), Outcome.DENSITY_NOT_FINITE),
             failure_if(~jnp.isfinite(norm), Outcome.GRADIENT_NOT_FINITE),
@@ -135,15 +137,8 @@ class FirstOrder(AbstractCompiledMethod):
         average = state.memory.average
         if average is not None and self.average is not None:
             average = average.add(parameters, self.average, good)
-        in_row = jnp.where(good, 0, state.skipped_in_row + 1)
-        after = TrainState(
-            eqx.combine(parameters, fixed),
-            Memory(optimizer_state, average),
-            state.step + 1,
-            state.skipped + ~good,
-            in_row,
-            state.best,
-        )
+        model, memory = eqx.combine(parameters, fixed), Memory(optimizer_state, average)
+        after = state.after(model, memory, good=good)
         evaluations = 0 if estimate.solve is None else estimate.solve.evaluations
         info = StepInfo(
             estimate.loss,
@@ -153,7 +148,7 @@ class FirstOrder(AbstractCompiledMethod):
             jnp.asarray(evaluations, jnp.int32),
             counted,
             outcome,
-            in_row,
+            after.skipped_in_row,
         )
         return after, info, gradient
 
@@ -175,8 +170,6 @@ def _differentiate(
         parameters, arrays, step = whole
         keys, data = per_draw
         fixed, objective = eqx.combine(arrays, static)
-        if objective.data is not None:
-            data = objective.data.changed(data, keys=keys)
 
         def loss_of(parameters, tally):
             estimate = objective(eqx.combine(parameters, fixed), Batch(keys, data, step, tally))

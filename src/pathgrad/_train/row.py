@@ -20,7 +20,7 @@ class Row:
             nor after anything.
         skipped: Steps skipped so far because something was not finite.
         loss: Mean of the objective; it falls.
-        loss_err: Its standard error, where the objective has log-weights.
+        loss_err: Its standard error, where the loss is a mean over draws.
         ess: Effective sample size of the block's draws, as a fraction.
         log_z: Log normaliser from the same draws.
         kl: Reverse KL divergence from them; of an autoencoder, the KL term of its bound.

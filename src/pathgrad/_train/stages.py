@@ -1,5 +1,6 @@
 """Several methods, one after the other, as one."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -7,6 +8,7 @@ from jaxtyping import Array, Key, PyTree
 
 from .._errors import ArgumentError, named
 from .._objectives import AbstractObjective
+from .blocks import AbstractCompiledMethod
 from .method import AbstractMethod, AbstractRunner, Block
 from .state import TrainState, copied
 
@@ -36,6 +38,9 @@ class Stages(AbstractMethod):
                 f"1; got steps {self.steps_of}."
             )
 
+        if any(isinstance(method, Stages) for method in self.methods):
+            raise ArgumentError(f"{named('stages')} within stages: write them in one list.")
+
     @property
     def steps(self):
         return sum(self.steps_of)
@@ -54,6 +59,12 @@ class Stages(AbstractMethod):
         return tuple(method.init(model) for method in self.methods)
 
     def runner(self, objective, *, key):
+        sizes = {m.n for m in self.methods if isinstance(m, AbstractCompiledMethod)}
+        if objective.data is not None and len(sizes) > 1:
+            raise ArgumentError(
+                f"Stages that learn from data must take the same {named('n')} of it at a time, got "
+                f"{sorted(sizes)}: else epochs would not be counted alike."
+            )
         return StagesRunner(self, objective, key)
 
     def result(self, state):
@@ -108,6 +119,4 @@ class StagesRunner(AbstractRunner):
 
 def with_memory(state: TrainState, memory: PyTree) -> TrainState:
     """Return the state with another memory."""
-    return TrainState(
-        state.model, memory, state.step, state.skipped, state.skipped_in_row, state.best
-    )
+    return dataclasses.replace(state, memory=memory)

@@ -1,12 +1,13 @@
 """What a training carries from step to step, and what a step tells about itself."""
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 
 class Best(eqx.Module):
@@ -43,6 +44,23 @@ class TrainState(eqx.Module):
     skipped: Int[Array, ""]
     skipped_in_row: Int[Array, ""]
     best: Best | None = None
+
+    def after(
+        self, model: PyTree, memory: PyTree, *, good: Bool[Array, ""] | bool = True
+    ) -> "TrainState":
+        """Return the state after one more step, which was taken if it was good, and else skipped.
+
+        Model and memory are to be as they were if it was not.
+        """
+        skipped = jnp.where(good, 0, 1)
+        return dataclasses.replace(
+            self,
+            model=model,
+            memory=memory,
+            step=self.step + 1,
+            skipped=self.skipped + skipped,
+            skipped_in_row=(self.skipped_in_row + 1) * skipped,
+        )
 
 
 class StepInfo(NamedTuple):

@@ -1,11 +1,13 @@
 """The one loop: blocks of steps, rows of metrics, validation, and when to stop."""
 
+import dataclasses
+import functools
 import math
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
-import equinox as eqx
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key, PyTree
@@ -14,13 +16,14 @@ from .._errors import ArgumentError, UserError, named
 from .._objectives import AbstractObjective
 from .._outcome import Outcome, Stop
 from ..devices import any_process, several_processes
-from .method import AbstractMethod, Block
+from .method import AbstractMethod, AbstractRunner, Block
 from .row import Row
 from .state import StepInfo, TrainState, begin, copied, strongly_typed
 from .validation import Validation
 
 _VALIDATION = 2**32 - 2  # folded into the key of a training; steps have the small numbers
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
+_ROUNDING = 1e-3  # nats below its bound that nobody has to be told of
 
 
 class TrainingDiverged(UserError):
@@ -76,7 +79,11 @@ class Trainer:
         self.stopped: Stop | None = None
         self._max_failures = max_failures
         self._key = key
-        self._runner = method.runner(objective, key=key)
+
+    @functools.cached_property
+    def _runner(self) -> AbstractRunner:
+        """What takes the steps. Made when first needed: it may refuse, and a state can be read without it."""
+        return self.method.runner(self.objective, key=self._key)
 
     @property
     def compile_seconds(self) -> float:
@@ -107,6 +114,10 @@ class Trainer:
         Each block overwrites the arrays of the state that the one before has yielded: copy what is to be
         kept. The state given is left as it is.
         """
+        if self.validation is not None and state.best is None:
+            raise ArgumentError(
+                f"This {named('state')} was begun without a validation: begin with `trainer.init(model)`."
+            )
         state = copied(state)
         self.stopped = None
         while (done := int(state.step)) < (sys.maxsize if steps is None else steps):
@@ -119,10 +130,11 @@ class Trainer:
             self.seconds += time.perf_counter() - began
             state, numbers = block.state, self._numbers(block)
             if self.validation is not None and int(state.step) % self.validation.every == 0:
-                state, more = self._validated(state)
+                state, more = self._validated(state, self.validation)
                 numbers |= more
             yield state, Row.of(numbers)
             _stop_if_diverged(state, block.steps, done, self._max_failures)
+            _stop_if_unknown(state, numbers.get("validation", 0.0))
         self.stopped = Stop.STEPS_TAKEN
 
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
@@ -143,24 +155,17 @@ class Trainer:
             ends.append(self.validation.every - done % self.validation.every)
         return min(ends)
 
-    def _validated(self, state: TrainState) -> tuple[TrainState, dict[str, float | int]]:
+    def _validated(
+        self, state: TrainState, validation: Validation
+    ) -> tuple[TrainState, dict[str, float | int]]:
         """Validate the model, and keep it if it is the best so far."""
-        assert self.validation is not None
         assert state.best is not None
         step = int(state.step)
         key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), step)
         model = self.method.result(state)
-        loss = self.validation.loss(model, key=key, mesh=self._runner.mesh)
-        if not math.isfinite(loss):
-            outcome = Outcome.VALIDATION_NOT_FINITE
-            raise TrainingDiverged(
-                f"Training stopped at step {step}: {outcome.message} ({loss}). The parameters are the last "
-                "ones.",
-                state,
-                outcome,
-            )
-        best = self.validation.after(state.best, model, loss, step)
-        state = eqx.tree_at(lambda s: s.best, state, best)
+        loss = validation.loss(model, step, key=key, mesh=self._runner.mesh)
+        best = validation.after(state.best, model, loss, step)
+        state = dataclasses.replace(state, best=best)
         return state, {
             "validation": loss,
             "best_validation": float(best.loss),
@@ -176,36 +181,54 @@ class Trainer:
             "skipped": int(state.skipped),
         } | block.numbers
         good = np.asarray(infos.outcome) == Outcome.FINE
-        if not good.any():
-            return numbers
-        each = np.asarray(infos.each)[good].ravel()
-        with np.errstate(invalid="ignore"):  # of a draw with a weight of zero, which is infinite
-            numbers["loss_err"] = float(each.std() / each.size**0.5)
-        square = np.mean(np.square(np.asarray(infos.gradient_norm)[good]))
-        numbers["loss"] = float(np.asarray(infos.loss)[good].mean())
-        numbers["gradient_norm"] = float(np.sqrt(square))
-        for name in ("evaluations", "evaluations_backward"):
-            numbers[name] = float(np.asarray(getattr(infos, name))[good].mean())
-        for name, values in infos.numbers.items():
-            numbers[name] = float(np.asarray(values)[good].mean())
-        # Plain numbers, whatever an objective of somebody else returns: arrays would not reach the row.
-        summary = {name: float(value) for name, value in self.objective.summary(each).items()}
-        return numbers | summary | self._alarm(numbers, each.dtype)
+        if good.any():
+            each = np.asarray(infos.each)[good].ravel()
+            numbers = self._means(infos, good, each) | numbers
+        # Plain numbers, whatever somebody else's objective or method returns: arrays would not reach the row.
+        plain = {name: v if isinstance(v, int) else float(v) for name, v in numbers.items()}
+        return plain | self._alarm(plain)
 
-    def _alarm(self, numbers: dict[str, float | int], dtype: np.dtype) -> dict[str, float | int]:
+    def _means(self, infos: StepInfo, good: np.ndarray, each: np.ndarray) -> dict[str, Any]:
+        """Return means over the good steps of a block, and what the objective makes of their draws."""
+        found: dict[str, Any] = {
+            name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()
+        }
+        found |= self.objective.summary(each)
+        for name in ("loss", "evaluations", "evaluations_backward"):
+            found[name] = np.asarray(getattr(infos, name))[good].mean()
+        found["gradient_norm"] = np.sqrt(np.mean(np.square(np.asarray(infos.gradient_norm)[good])))
+        if self.objective.is_mean:
+            with np.errstate(
+                invalid="ignore"
+            ):  # of a draw with a weight of zero, which is infinite
+                found["loss_err"] = each.std() / each.size**0.5
+        return found
+
+    def _alarm(self, numbers: dict[str, float | int]) -> dict[str, float | int]:
         """Say how far the loss is below its bound, where that is more than chance.
 
         No density can do that: the solver's error in log q has grown, and with the total gradient it goes on
         growing, since that gradient rewards it. The effective sample size alone does not show it.
         """
-        if self.objective.lower_bound is None:
+        if self.objective.lower_bound is None or "loss_err" not in numbers:
             return {}
         bound, error = self.objective.lower_bound
         below = bound - numbers["loss"]
-        # Where q = p there is no scatter left, only rounding.
-        rounding = 8 * float(np.finfo(dtype).eps) * abs(bound)
-        doubt = max(_DOUBT * math.hypot(numbers["loss_err"], error), rounding)
+        # Where q = p there is no scatter left, only rounding, of densities that may be of any size.
+        doubt = max(_DOUBT * math.hypot(numbers["loss_err"], error), _ROUNDING)
         return {"below_bound": below} if below > doubt else {}
+
+
+def _stop_if_unknown(state: TrainState, validation: float) -> None:
+    if math.isfinite(validation):
+        return
+    outcome = Outcome.VALIDATION_NOT_FINITE
+    raise TrainingDiverged(
+        f"Training stopped at step {int(state.step)}: {outcome.text} ({validation}). The parameters are the "
+        "last ones.",
+        state,
+        outcome,
+    )
 
 
 def _stop_if_diverged(state: TrainState, infos: StepInfo, done: int, limit: int) -> None:
@@ -217,7 +240,7 @@ def _stop_if_diverged(state: TrainState, infos: StepInfo, done: int, limit: int)
     outcome = Outcome(int(np.asarray(infos.outcome)[last]))
     raise TrainingDiverged(
         f"Training stopped: {limit} steps in a row from step {first} on were not finite. Likely cause: "
-        f"{outcome.message}. The parameters are those of the last good step.",
+        f"{outcome.text}. The parameters are those of the last good step.",
         state,
         outcome,
     )

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .. import devices
 from .._errors import ArgumentError, named
-from .._objectives import AbstractObjective, Batch, Data
+from .._objectives import AbstractObjective, Batch
 from .state import Best, copied
 
 
@@ -17,8 +17,9 @@ class Validation(eqx.Module):
     """How often a training is validated, on what, and with how much patience.
 
     Attributes:
-        objective: Whose mean over its own `data` is the validation loss. The estimator does not matter for
-            the value; `TotalGradient` is the cheapest.
+        objective: Whose mean over its own `data` is the validation loss. It should not change with the step,
+            as one with a warm-up does. The estimator does not matter for the value; `TotalGradient` is the
+            cheapest.
         every: Steps between two validations.
         n: Entries at a time.
         patience: Stop when more validations than this have passed without a better one. `None` for never.
@@ -41,7 +42,9 @@ class Validation(eqx.Module):
             if getattr(self, name) < 1:
                 raise ArgumentError(f"{named(name)} must be at least 1, got {getattr(self, name)}.")
 
-    def loss(self, model: PyTree, *, key: Key[Array, ""], mesh: Mesh | None = None) -> float:
+    def loss(
+        self, model: PyTree, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None
+    ) -> float:
         """Return the mean of the objective over all its data: every entry counts as much as any other."""
         data = self.objective.data
         assert data is not None
@@ -49,7 +52,7 @@ class Validation(eqx.Module):
         model, objective = devices.replicated((model, self.objective), mesh)
         for i, (rows, new) in enumerate(data.in_turn(self.n)):
             given = devices.replicated((rows, jr.fold_in(key, i)), mesh)
-            each = _each(model, objective, data, *given, self.n, mesh)
+            each = _each(model, objective, jnp.asarray(step), *given, self.n, mesh)
             total += float(np.sum(np.asarray(each, np.float64)[:new]))
         # As the best one is kept, so that the same again is no better.
         return float(np.float32(total / len(data)))
@@ -74,7 +77,7 @@ def _count(number: int) -> Array:
 def _each(
     model: PyTree,
     objective: AbstractObjective,
-    data: Data,
+    step: Int[Array, ""],
     rows: PyTree[Array],
     key: Key[Array, ""],
     n: int,
@@ -82,8 +85,12 @@ def _each(
 ) -> Float[Array, " batch"]:
     arrays, static = eqx.partition((model, objective), eqx.is_array)
 
-    def part(arrays, rows, keys):
+    def part(whole, rows, keys):
+        arrays, step = whole
         model, objective = eqx.combine(arrays, static)
-        return objective(model, Batch(keys, data.changed(rows, keys=keys))).each
+        return objective(model, Batch(keys, rows, step)).each
 
-    return devices.for_each_draw(part, mesh)(arrays, rows, jr.split(key, n))
+    assert objective.data is not None
+    change_key, draw_key = jr.split(key)
+    rows = objective.data.changed(rows, key=change_key)
+    return devices.for_each_draw(part, mesh)((arrays, step), rows, jr.split(draw_key, n))

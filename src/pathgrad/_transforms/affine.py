@@ -1,9 +1,18 @@
 """A shift and a scale for every number of a point."""
 
+from typing import Any
+
+import equinox as eqx
 import jax.numpy as jnp
 
-from .._tree import Leaf
+from .._bases.normal import floating
+from .._tree import Leaf, PerDraw
 from .bijection import AbstractBijection
+
+
+def _trainable(leaf: Any) -> Any:
+    """Return an array also for a number, which would not be trained; leave what is marked as it is."""
+    return leaf if isinstance(leaf, PerDraw) else floating(leaf)
 
 
 class Affine(AbstractBijection):
@@ -17,8 +26,8 @@ class Affine(AbstractBijection):
         log_scale: $s$.
     """
 
-    shift: Leaf
-    log_scale: Leaf
+    shift: Leaf = eqx.field(converter=_trainable)
+    log_scale: Leaf = eqx.field(converter=_trainable)
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Affine":

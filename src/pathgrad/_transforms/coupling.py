@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from .._errors import ArgumentError, named
 from .bijection import AbstractBijection
 
 
@@ -51,13 +52,13 @@ class AffineCoupling(AbstractBijection):
                 starts near the identity; not zero, so that every weight has a gradient.
         """
         if dim < 2:
-            raise ValueError(
-                f"`dim` must be at least 2, got {dim}: a coupling moves one part of a point by what it reads "
-                "in the other. For a single number use `Affine`, or a `CNF`."
+            raise ArgumentError(
+                f"{named('dim')} must be at least 2, got {dim}: a coupling moves one part of a point by what "
+                "it reads in the other. For a single number use `Affine`, or a `CNF`."
             )
         for name, value in (("width", width), ("depth", depth), ("bound", bound)):
             if not value > 0:
-                raise ValueError(f"`{name}` must be positive, got {value}.")
+                raise ArgumentError(f"{named(name)} must be positive, got {value}.")
         self.dim, self.flip, self.bound = dim, flip, float(bound)
         moved = self._first if flip else dim - self._first
         # Of a smooth activation: the score has its second derivative.

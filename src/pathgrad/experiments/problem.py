@@ -11,7 +11,6 @@ import optax
 from jaxtyping import Array, Key, PyTree
 
 import pathgrad as pg
-from pathgrad._errors import named
 
 from .options import FlowOptions, TrainOptions
 
@@ -102,7 +101,7 @@ def evaluation_key(training_seed: int, seed: int) -> Key[Array, ""]:
 
 def _checked(seed: int) -> int:
     if not 0 <= seed < 2**32:
-        raise pg.ArgumentError(f"{named('seed')} must be from 0 to {2**32 - 1}, got {seed}.")
+        raise pg.ArgumentError(f"{pg.named('seed')} must be from 0 to {2**32 - 1}, got {seed}.")
     return seed
 
 
@@ -110,8 +109,8 @@ def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, "
     """Build the flow the options describe."""
     if options.divergence == "closed" and options.depth > 2:
         raise pg.ArgumentError(
-            f"{named('divergence')} closed needs {named('depth')} 1 or 2, got {options.depth}; for a deeper "
-            f"field use {named('divergence')} exact or hutchinson."
+            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {options.depth}; for a "
+            f"deeper field use {pg.named('divergence')} exact or hutchinson."
         )
     bases = {
         "standard": pg.StandardNormal,
@@ -152,27 +151,29 @@ def check_training(options: TrainOptions) -> None:
     for name in ("steps", "batch", "block"):
         if getattr(options, name) < 1:
             raise pg.ArgumentError(
-                f"{named(name)} must be at least 1, got {getattr(options, name)}."
+                f"{pg.named(name)} must be at least 1, got {getattr(options, name)}."
             )
     for name in ("learning_rate", "max_seconds"):
         value = getattr(options, name)
         if value is not None and not 0 < value < math.inf:
-            raise pg.ArgumentError(f"{named(name)} must be a positive number, got {value}.")
+            raise pg.ArgumentError(f"{pg.named(name)} must be a positive number, got {value}.")
     for name in ("beta1", "beta2"):
         if not 0 <= getattr(options, name) < 1:
             raise pg.ArgumentError(
-                f"{named(name)} must be at least 0 and below 1, got {getattr(options, name)}."
+                f"{pg.named(name)} must be at least 0 and below 1, got {getattr(options, name)}."
             )
     if options.clip != 0 and not 1 < options.clip < math.inf:
-        raise pg.ArgumentError(f"{named('clip')} must be 0 or greater than 1, got {options.clip}.")
+        raise pg.ArgumentError(
+            f"{pg.named('clip')} must be 0 or greater than 1, got {options.clip}."
+        )
     if options.newton_steps < 0 or (options.newton_steps and options.optimizer != "adam"):
         raise pg.ArgumentError(
-            f"{named('newton_steps')} come after those of adam, and are at least 0; got "
-            f"{options.newton_steps} with {named('optimizer')} {options.optimizer}."
+            f"{pg.named('newton_steps')} come after those of adam, and are at least 0; got "
+            f"{options.newton_steps} with {pg.named('optimizer')} {options.optimizer}."
         )
     if not 1 < options.draws_per_parameter < math.inf:
         raise pg.ArgumentError(
-            f"{named('draws_per_parameter')} must be greater than 1 (with fewer draws than parameters the "
+            f"{pg.named('draws_per_parameter')} must be greater than 1 (with fewer draws than parameters the "
             f"least squares fit noise), got {options.draws_per_parameter}."
         )
 

@@ -12,12 +12,15 @@ from .summary import OWN, Summary, grouped
 from .table import mean_and_deviation
 
 # How long a run goes on may differ: a dearer step is often given fewer of them.
-_MAY_DIFFER = {f"training.{name}" for name in ("optimizer", "estimator", "steps", "max_seconds")}
+_MAY_DIFFER = {
+    f"training.{name}"
+    for name in ("optimizer", "estimator", "steps", "newton_steps", "max_seconds")
+}
 # Of autoencoders, optimisers are told apart like any other option.
 _MAY_DIFFER_VAE = {
     f"training.{name}" for name in ("estimator", "epochs", "steps", "max_seconds", "patience")
 }
-_ORDER = {"gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
+_ORDER = {"path-gauss-newton": -2, "gauss-newton": -1, "path": 0, "two-copy": 1, "total": 2}
 
 
 class Early(NamedTuple):

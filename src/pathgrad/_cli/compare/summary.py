@@ -14,8 +14,10 @@ from pathgrad._train.rundir import RunDir
 # What only one optimiser uses says nothing about another.
 OWN = {
     f"training.{name}"
-    for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "block")
+    for name in ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "average", "block")
 } | {"training.draws_per_parameter"}
+# Options that older versions did not write, and what those did.
+_SINCE = {"training.newton_steps": 0, "training.average": None}
 _EVALUATED = ("ess", "kl", "khat")
 _EVALUATED_VAE = ("negative_elbo", "nll", "images", "nll_images", "nll_samples")
 _MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
@@ -51,7 +53,9 @@ class Summary:
         """The gradient that was followed, or the optimiser that follows none."""
         followed = self.training.get("estimator", "?")
         # All optimisers of autoencoders follow a gradient.
-        return followed if self.optimizer == "adam" or self.dataset else self.optimizer
+        if self.optimizer != "adam" and not self.dataset:
+            return self.optimizer
+        return f"{followed}-gauss-newton" if self.training.get("newton_steps") else followed
 
     @property
     def optimizer(self) -> str:
@@ -182,6 +186,7 @@ def read_evaluation(path: Path) -> dict[str, Any] | None:
 def _alike(config: dict[str, Any], generations: int = 9) -> dict[str, Any]:
     flat = {"experiment": config.get("experiment"), **_flat(config.get("options", {}))}
     flat.pop("training.seed", None)
+    flat = {name: value for name, value in flat.items() if value != _SINCE.get(name, _SINCE)}
     if flat["experiment"] == "vae":
         flat.pop("data", None)  # where the images are kept is not what they are
         flat.pop("training.epochs", None)  # an upper bound, and resumed runs get a new one

@@ -61,15 +61,15 @@ class GaussNewton(AbstractMethod):
     def __check_init__(self):
         for name in ("damping", "trust", "clip", "trials", "max_parameters"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
+                raise ArgumentError(f"{named(name)} must be positive, got {getattr(self, name)}.")
         if not 1 < self.draws_per_parameter <= self.most_draws_per_parameter:
-            raise ValueError(
+            raise ArgumentError(
                 "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters "
                 f"the least squares fit noise), got {self.draws_per_parameter} and "
                 f"{self.max_draws_per_parameter}."
             )
         if self.chunk is not None and self.chunk < 1:
-            raise ValueError(f"`chunk` must be at least 1, got {self.chunk}.")
+            raise ArgumentError(f"{named('chunk')} must be at least 1, got {self.chunk}.")
 
     @property
     def most_draws_per_parameter(self) -> float:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from ..._outcome import Outcome
 from ..._target import Target
+from ...devices import on_one_device
 from ..method import AbstractRunner, Block
 from ..state import StepInfo, TrainState
 from .damped_step import DampedStep, damped_step
@@ -50,6 +51,7 @@ class GaussNewtonRunner(AbstractRunner):
 
     def __init__(self, method: "GaussNewton", target: Target, key: Key[Array, ""]) -> None:
         self.method, self.target, self.key = method, target, key
+        self._prepared: Model | None = None
         self._differentiate: Any = None
         self._weigh: Any = None
 
@@ -58,12 +60,14 @@ class GaussNewtonRunner(AbstractRunner):
         return 1
 
     def prepare(self, state, length):
-        """Compile what a step calls, if that has not happened."""
+        """Compile what a step calls, if that has not happened for this flow."""
         del length
-        if self._differentiate is not None:
+        state = on_one_device(state)  # a stage before this one may have shared its draws
+        model, vector = Model.split(state.model, self.target)
+        if self._prepared is not None and eqx.tree_equal(self._prepared, model) is True:
             return state
         began = time.perf_counter()
-        model, vector = Model.split(state.model, self.target)
+        self._prepared = model
         jit: Any = eqx.filter_jit
         some = jr.split(self.key, self._chunk(state))
         trial = jr.split(self.key, self.method.trials)
@@ -90,17 +94,9 @@ class GaussNewtonRunner(AbstractRunner):
         if outcome == Outcome.FINE:
             vector, memory, more = self._move(model, vector, memory, found, n, trial_key)
             told |= more
-        in_row = jnp.where(outcome == Outcome.FINE, 0, state.skipped_in_row + 1)
-        state = TrainState(
-            model.flow(vector),
-            memory,
-            state.step + 1,
-            state.skipped + (outcome != Outcome.FINE),
-            in_row,
-            state.best,
-        )
+        state = state.after(model.flow(vector), memory, good=outcome == Outcome.FINE)
         norm = float(np.linalg.norm(found[1]))
-        return Block(state, _info(moments, norm, outcome, in_row), told)
+        return Block(state, _info(moments, norm, outcome, state.skipped_in_row), told)
 
     def _gather(self, model: Model, vector: Array, keys: Key[Array, "chunk batch"]) -> Any:
         """Differentiate draws, a few chunks at a time; return their moments, also as what `_move` takes."""

@@ -5,7 +5,6 @@ import functools
 from jaxtyping import Array, Key
 
 import pathgrad as pg
-from pathgrad._errors import named
 
 from ..problem import Problem, keys, make_training
 from .base import FreeField
@@ -28,9 +27,9 @@ def solver_steps(options: LatticeFlowOptions) -> int:
         return enough
     if options.solver_steps < least:
         raise pg.ArgumentError(
-            f"{named('solver_steps')} {options.solver_steps} cannot resolve {options.time_kernels} time "
+            f"{pg.named('solver_steps')} {options.solver_steps} cannot resolve {options.time_kernels} time "
             f"kernels, the fastest with {fastest} periods: take at least {least} (better {enough}), or fewer "
-            f"{named('time_kernels')}."
+            f"{pg.named('time_kernels')}."
         )
     return options.solver_steps
 
@@ -40,8 +39,8 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
     mass_squared = options.base_mass_squared
     if mass_squared is not None and options.base != "free":
         raise pg.ArgumentError(
-            f"{named('base_mass_squared')} belongs to a free field: leave it out, or take {named('base')} "
-            "free."
+            f"{pg.named('base_mass_squared')} belongs to a free field: leave it out, or take "
+            f"{pg.named('base')} free."
         )
     if mass_squared is None:
         mass_squared = base_mass_squared(target.size, target.coupling, target.mass_squared)

@@ -110,7 +110,7 @@ def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(sizes))
 
 
-def shared_layers(key: Key[Array, ""], sizes: list[tuple[int, int]]) -> tuple[Layer, ...]:
+def shared_layers(sizes: list[tuple[int, int]], *, key: Key[Array, ""]) -> tuple[Layer, ...]:
     """Begin with PyTorch's weights for layers with time as one more input."""
     layers = []
     for layer_key, (size_in, size_out) in zip(jr.split(key, len(sizes)), sizes, strict=True):

@@ -103,15 +103,17 @@ class Autoencoder(eqx.Module):
         encoder_key, decoder_key, field_key = jr.split(key, 3)
         sizes = layer_sizes(latent, width, depth)
         self.encoder = Encoder(
-            encoder_key,
             shape,
+            key=encoder_key,
             levels=levels,
             channels=channels,
             latent=latent,
             update_sizes=[update_size(sizes, rank)] * cnfs,
         )
-        self.decoder = Decoder(decoder_key, shape, levels=levels, channels=channels, latent=latent)
-        self.fields = tuple(shared_layers(k, sizes) for k in jr.split(field_key, cnfs))
+        self.decoder = Decoder(
+            shape, key=decoder_key, levels=levels, channels=channels, latent=latent
+        )
+        self.fields = tuple(shared_layers(sizes, key=k) for k in jr.split(field_key, cnfs))
         self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
         self.end_time, self.rank, self.activation = end_time, rank, activation
 

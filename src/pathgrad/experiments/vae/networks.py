@@ -32,9 +32,9 @@ class Encoder(eqx.Module):
 
     def __init__(
         self,
-        key: Key[Array, ""],
         shape: tuple[int, int],
         *,
+        key: Key[Array, ""],
         levels: int,
         channels: int,
         latent: int,
@@ -43,8 +43,8 @@ class Encoder(eqx.Module):
         """Begin with PyTorch's weights.
 
         Args:
-            key: Source of the weights.
             shape: Of the images; both sides multiples of four.
+            key: Source of the weights.
             levels: Grey levels of a pixel.
             channels: Of the first layers; later ones have twice as many, the last eight times.
             latent: Size of the latent vector.
@@ -99,9 +99,9 @@ class Decoder(eqx.Module):
 
     def __init__(
         self,
-        key: Key[Array, ""],
         shape: tuple[int, int],
         *,
+        key: Key[Array, ""],
         levels: int,
         channels: int,
         latent: int,

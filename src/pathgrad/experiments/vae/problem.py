@@ -9,7 +9,6 @@ import optax
 from jaxtyping import Array, Float, Int, Key, UInt8
 
 import pathgrad as pg
-from pathgrad._errors import named
 
 from ..problem import ESTIMATORS, Training, keys
 from .data.datasets import Dataset, load
@@ -35,7 +34,9 @@ class AutoencoderProblem:
     @property
     def steps_per_epoch(self) -> int:
         """How many batches the training images make, the last smaller one included."""
-        return -(-len(self.dataset.train) // self.options.training.batch)
+        data = self.training.objective.data
+        assert data is not None
+        return data.steps_per_epoch(self.options.training.batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +101,12 @@ def make_model(
     flow = options.flow
     if not 0 < abs(flow.end_time) < math.inf:
         raise pg.ArgumentError(
-            f"{named('end_time')} must be a number other than zero, got {flow.end_time}."
+            f"{pg.named('end_time')} must be a number other than zero, got {flow.end_time}."
         )
     if flow.cnfs < 0 or options.channels < 1:
         raise pg.ArgumentError(
-            f"{named('cnfs')} must be at least 0 and {named('channels')} at least 1, got {flow.cnfs} and "
-            f"{options.channels}."
+            f"{pg.named('cnfs')} must be at least 0 and {pg.named('channels')} at least 1, got {flow.cnfs} "
+            f"and {options.channels}."
         )
     return Autoencoder(
         shape,
@@ -128,8 +129,8 @@ def make_model(
 def _divergence(flow: AmortisedFlowOptions) -> pg.AbstractDivergence:
     if flow.divergence == "closed" and flow.depth > 2:
         raise pg.ArgumentError(
-            f"{named('divergence')} closed needs {named('depth')} 1 or 2, got {flow.depth}; for a deeper "
-            f"field use {named('divergence')} exact or hutchinson."
+            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {flow.depth}; for a "
+            f"deeper field use {pg.named('divergence')} exact or hutchinson."
         )
     if flow.divergence == "hutchinson":
         return pg.Hutchinson(flow.probes, flow.noise)
@@ -154,10 +155,10 @@ def build(options: AutoencoderOptions) -> AutoencoderProblem:
     ):
         value = getattr(training, name)
         if value < least:
-            raise pg.ArgumentError(f"{named(name)} must be at least {least}, got {value}.")
+            raise pg.ArgumentError(f"{pg.named(name)} must be at least {least}, got {value}.")
     for name, value in (("learning_rate", training.rate), ("max_seconds", training.max_seconds)):
         if value is not None and not 0 < value < math.inf:
-            raise pg.ArgumentError(f"{named(name)} must be a positive number, got {value}.")
+            raise pg.ArgumentError(f"{pg.named(name)} must be a positive number, got {value}.")
     dataset = load(options.dataset, data_folder(options.data), options.split_seed)
     height, width = dataset.train.shape[1:]
     model_key, _, _ = keys(training.seed)

@@ -17,7 +17,7 @@ class AutoencoderReason(AbstractReason):
     Attributes:
         level: The best that numbers can be where the reason holds.
         brief: In a few words.
-        message: In full, with what to do about it; made for the numbers by `explain`.
+        text: In full, with what to do about it; made for the numbers by `explain`.
     """
 
     FAILED_SOLVES = (
