@@ -276,7 +276,7 @@ def test_says_what_to_use_when_it_cannot_be_used(flow):
         pg.GaussNewton(max_parameters=50).init(flow)
     for objective in (pg.ReverseKL(), pg.NegativeELBO(pg.Data(np.zeros((3, 2))))):
         with pytest.raises(ValueError, match="a target that is not trained"):
-            pg.Trainer(objective, pg.GaussNewton(), key=jr.key(0))
+            pg.GaussNewton().runner(objective, key=jr.key(0))
     with pytest.raises(ValueError, match="fewer draws than parameters"):
         pg.GaussNewton(draws_per_parameter=0.5)
     with pytest.raises(pg.UserError, match="no trainable parameters"):
