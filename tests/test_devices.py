@@ -76,6 +76,7 @@ def test_the_work_is_really_shared(two_devices):
     assert found["reductions"] >= 1
     assert found["reductions"] + found["gathers"] <= 3  # a step, whatever the steps of its solves
     assert found["second"] == [1]  # where it was asked to be
+    assert found["stages"] == [[2, 2], [1, 1]]  # Adam on both, then Gauss-Newton on one
 
 
 def test_two_devices_share_the_images_of_an_autoencoder(two_devices):

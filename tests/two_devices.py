@@ -56,7 +56,7 @@ def sharing():
     method = pg.FirstOrder(optax.adam(1e-2), 16, block=2)
     trainer = pg.Trainer(pg.ReverseKL(skewed_target()), method, key=jr.key(0))
     state, _ = next(trainer.blocks(trainer.init(bent_flow()), 2))
-    text = trainer._runner._compiled[16].as_text()
+    text = trainer._runner._compiled[16][1].as_text()
     second = pg.fit(
         pg.Flow(pg.DiagonalNormal.standard((2,))),
         skewed_target(),
@@ -69,7 +69,20 @@ def sharing():
         "reductions": len(re.findall(r" all-reduce(?:-start)?\(", text)),
         "gathers": len(re.findall(r" all-gather(?:-start)?\(", text)),
         "second": [device.id for device in second.state.step.sharding.device_set],
+        "stages": stages(),
     }
+
+
+def stages():
+    """Gauss-Newton, which uses one device, after Adam on both: where the work of each was."""
+    method = pg.Stages([(pg.FirstOrder(optax.adam(1e-2), 16, block=2), 2), (pg.GaussNewton(), 1)])
+    trainer = pg.Trainer(pg.ReverseKL(skewed_target()), method, key=jr.key(0))
+    flow = pg.Flow(pg.DiagonalNormal.standard((2,)))
+    found = []
+    for state, _ in trainer.blocks(trainer.init(flow), method.steps):
+        leaf = state.model.base.mean
+        found.append([trainer.devices, len(leaf.sharding.device_set)])
+    return found
 
 
 def training():
