@@ -235,7 +235,7 @@ def labels_of(summaries: list[Summary]) -> dict[str, str]:
         f"{name} and {len(group) - 1} more" if len(group) > 1 else name
         for name, group in zip(names_of(firsts), groups, strict=True)
     ]
-    said = {"training.estimator", "size"}
+    said = {"training.estimator", "training.newton_steps", "size"}
     # The estimator says it of others: there, an optimiser is Adam or stands in the estimator's place.
     said |= set() if any(s.dataset for s in firsts) else {"training.optimizer"}
     every = sorted({n for s in firsts for n in s.alike} - said)
@@ -270,6 +270,8 @@ def _differs_within_a_problem(firsts: list[Summary], name: str) -> bool:
 
 
 def _word(name: str, s: Summary) -> str:
+    if name in _SINCE and name not in s.alike:
+        return f"no {name.rpartition('.')[2].replace('_', ' ')}"
     value = s.alike.get(name, "by default")
     if name == "init_from" and value is None:
         return "from nothing"
