@@ -12,6 +12,8 @@ over nine of them is given, with the KL divergence, which does not.
 
 import argparse
 import json
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -124,7 +126,8 @@ def main() -> None:
             print(rows[-1], f"{time.monotonic() - began:.0f} s in all", flush=True)
             about = {name: value for name, value in vars(given).items() if name != "out"}
             given.out.parent.mkdir(parents=True, exist_ok=True)
-            made = about | {"runs": rows, "provenance": provenance()}
+            command = shlex.join(["python", "-m", "benchmarks.stages", *sys.argv[1:]])
+            made = about | {"runs": rows, "provenance": provenance() | {"command": command}}
             given.out.write_text(json.dumps(made, indent=1) + "\n")
 
 
