@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
@@ -316,6 +317,22 @@ def test_a_target_that_lies_elsewhere_is_named():
     target = pg.LogDensity(lambda x: jnp.where(x[0] > 1, -0.5 * x @ x, -jnp.inf), (2,))
     flow = pg.Flow(pg.DiagonalNormal.standard((2,)))
     assert diverged(flow, target, 2).outcome is pg.Outcome.TARGET_NOT_FINITE
+
+
+def test_a_step_is_compiled_once_whatever_arrays_the_target_holds():
+    class Shifted(eqx.Module):
+        mean: jax.Array
+        scale: np.ndarray
+
+        def log_prob(self, x):
+            return -0.5 * jnp.sum(((x - self.mean) / self.scale) ** 2)
+
+    target = Shifted(jnp.array([1.0, -0.5]), np.array([0.5, 2.0]))
+    for method in (pg.GaussNewton(), pg.FirstOrder(optax.adam(0.1), 8, block=1)):
+        trainer = pg.Trainer(pg.ReverseKL(target), method, key=jr.key(0))
+        flow = pg.Flow(pg.DiagonalNormal.standard((2,)))
+        spent = [trainer.compile_seconds for _ in trainer.blocks(trainer.init(flow), 3)]
+        assert 0 < spent[0] == spent[1] == spent[2]
 
 
 def test_a_few_draws_outside_or_undefined_do_no_harm():

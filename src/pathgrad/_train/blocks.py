@@ -97,7 +97,7 @@ class CompiledRunner(AbstractRunner):
         arrays, static = eqx.partition(state, eqx.is_array)
         kept = self._compiled.get(size)
         # A trainer may be given another model, with another function inside.
-        if kept is None or eqx.tree_equal(kept[0], static) is not True:
+        if kept is None or not bool(eqx.tree_equal(kept[0], static)):
             began = time.perf_counter()
             data = self._data(int(state.step), length)
             mesh = self.mesh if self.mesh is not None and size % self.mesh.size == 0 else None
