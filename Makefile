@@ -34,7 +34,7 @@ docs-serve: .venv/.test
 	touch $@
 
 .venv/.runtime: .venv/.pip pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e ".[cli]"
 	touch $@
 
 .venv/.test: .venv/.runtime

@@ -4,7 +4,6 @@
 # add --overwrite. The other packages (`pip install bijx flowjax`) are measured where they are installed.
 set -eu
 cd "$(dirname "$0")/.."
-PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
 PYTHON=${PYTHON:-.venv/bin/python}
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large pages for large arrays: some tenths of a step's time
 
@@ -14,4 +13,4 @@ if "$PYTHON" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("bij
 else
     echo "benchmarks/bench.sh: neither bijx nor flowjax is installed; leaving them out" >&2
 fi
-"$PATHGRAD" bench all --out results/bench $rivals "$@"
+"$PYTHON" -m benchmarks.study --out results/bench $rivals "$@"

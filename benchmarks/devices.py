@@ -18,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pathgrad._train.rundir import RunDir, provenance
+from pathgrad._runs.provenance import provenance
+from pathgrad._runs.rundir import RunDir
 
 # Processes, devices in each, and the cores that each may use.
 WAYS = {

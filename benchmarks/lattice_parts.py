@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from pathgrad._bench.gradients import lattice_problem, training_gradients
 from pathgrad._bench.measure import Work, measure
 from pathgrad._bench.options import LatticeOptions, MeasureOptions, lattice_preset
-from pathgrad._train.rundir import provenance
+from pathgrad._runs.provenance import provenance
+
+from .costs.flops import count_flops
 
 STEPS, BATCH, SIZE, REPETITIONS = 20, 64, 12, 9
 
@@ -52,12 +54,10 @@ def parts(flow) -> dict[str, Work]:
 def main() -> None:
     """Measure and print JSON."""
     preset = dataclasses.replace(lattice_preset("paper").flow, solver_steps=STEPS)
-    options = LatticeOptions(SIZE, flow=preset, measure=MeasureOptions(BATCH))
+    options = LatticeOptions(SIZE, flow=preset, measure=MeasureOptions(BATCH, repetitions=REPETITIONS))
     flow, target = lattice_problem(options)
-    works = parts(flow) | training_gradients(flow, target, ("path", "total", "two-copy"), BATCH)
-    found = measure(
-        works, repetitions=REPETITIONS, seed=0, say=lambda text: print(text, file=sys.stderr)
-    )
+    works = parts(flow) | training_gradients(flow, target, options.measure)
+    found = measure(works, options.measure, lambda text: print(text, file=sys.stderr), count_flops)
     about = {"size": SIZE, "batch": BATCH, "solver_steps": STEPS, "preset": "paper"}
     print(json.dumps(about | found | {"provenance": provenance()}, indent=1))
 

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import pathgrad as pg
-from pathgrad._train.rundir import provenance
+from pathgrad._runs.problem import run_keys
+from pathgrad._runs.provenance import provenance
 from pathgrad.experiments.phi4.options import PRESETS, Phi4Options
 from pathgrad.experiments.phi4.problem import build
-from pathgrad.experiments.problem import keys
 
 FAST = PRESETS["fast"]
 DRAWS = 64_000
@@ -48,7 +48,7 @@ TRIALS = {
 def run(options: Phi4Options) -> dict[str, float]:
     """Train, and evaluate the last flow and the mean of its parameters over the last third of the blocks."""
     problem = build(options)
-    _, key, later = keys(options.training.seed)
+    _, key, later = run_keys(options.training.seed)
     trainer = problem.training.trainer(key=key)
     state, flows = trainer.init(problem.training.model), []
     for state, _ in trainer.blocks(state, options.training.steps):
@@ -71,11 +71,7 @@ def main() -> None:
         rows[name] = run(options)
         print(name, rows[name], file=sys.stderr)
     made = provenance() | {"command": "python -m benchmarks.phi4_choices"}
-    print(
-        json.dumps(
-            {"size": FAST.size, "draws": DRAWS, "trials": rows, "provenance": made}, indent=2
-        )
-    )
+    print(json.dumps({"size": FAST.size, "draws": DRAWS, "trials": rows, "provenance": made}, indent=2))
 
 
 if __name__ == "__main__":

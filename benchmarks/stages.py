@@ -22,12 +22,13 @@ import numpy as np
 import optax
 
 import pathgrad as pg
-from pathgrad._train.rundir import provenance
+from pathgrad._runs.problem import evaluation_key, run_keys
+from pathgrad._runs.provenance import provenance
+from pathgrad.experiments.flows.making import make_flow
 from pathgrad.experiments.options import FlowOptions, TrainOptions
 from pathgrad.experiments.phi4.options import Phi4Options
 from pathgrad.experiments.phi4.problem import build
-from pathgrad.experiments.problem import evaluation_key, keys, make_flow
-from pathgrad.experiments.toy_targets import TARGETS
+from pathgrad.experiments.toy.targets import TARGETS
 
 FOR_EVER = 10**6
 
@@ -52,14 +53,12 @@ def problem(name: str, size: int, seed: int) -> tuple[pg.Flow, pg.Target, float]
         return lattice.training.model, lattice.target, lattice.objective.log_z
     target = TARGETS[name](size)
     options = FlowOptions(width=32, depth=1, solver_steps=10)
-    return make_flow(options, target.shape, key=keys(seed)[0]), target, float(target.log_z)
+    return make_flow(options, target.shape, key=run_keys(seed)[0]), target, float(target.log_z)
 
 
 def judged(flow: pg.Flow, target: pg.Target, log_z: float, seed: int) -> dict[str, float]:
     """Return the KL divergence over all draws, and the median ESS over nine sets of them."""
-    found = [
-        pg.evaluate(flow, target, key=evaluation_key(seed, i), n=8192, refine=2) for i in range(9)
-    ]
+    found = [pg.evaluate(flow, target, key=evaluation_key(seed, i), n=8192, refine=2) for i in range(9)]
     sizes, kls = ([getattr(f, name) for f in found] for name in ("ess", "kl"))
     # Of the exact constant: log Z from weights with a heavy tail is low.
     elbo = float(np.mean([f.elbo for f in found]))
@@ -112,14 +111,7 @@ def main() -> None:
             began = time.monotonic()
             # Adam stops where its rate has become zero; the others use up their time.
             end = steps if name == "adam" else FOR_EVER
-            fit = pg.fit(
-                flow,
-                target,
-                method,
-                key=keys(seed)[1],
-                steps=end,
-                max_seconds=given.seconds,
-            )
+            fit = pg.fit(flow, target, method, key=run_keys(seed)[1], steps=end, max_seconds=given.seconds)
             found = {"steps": fit.history[-1].step, "seconds": fit.seconds}
             found |= judged(fit.flow, target, log_z, seed)
             rows.append({"seed": seed, "method": name, "adam_steps": steps} | found)

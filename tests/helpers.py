@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import expm
 
 import pathgrad as pg
@@ -26,11 +27,7 @@ TOLERANCE = {
     "z": 5.0,
 }
 
-ESTIMATORS = {
-    "path": pg.PathGradient(),
-    "total": pg.TotalGradient(),
-    "two-copy": pg.TwoCopyGradient(),
-}
+ESTIMATORS = {"path": pg.PathGradient(), "total": pg.TotalGradient(), "two-copy": pg.TwoCopyGradient()}
 DIVERGENCES = {
     "closed": pg.ClosedForm(),
     "exact": pg.Exact(),
@@ -208,9 +205,7 @@ BIJECTIONS = {
     "coupling": Case(lambda bend: space(coupling(3))),
     "flipped": Case(lambda bend: space(coupling(3, flip=True))),
     "couplings": Case(
-        lambda bend: space(
-            coupling(3), coupling(3, 1, flip=True), pg.Affine.identity((3,)), coupling(3, 2)
-        )
+        lambda bend: space(coupling(3), coupling(3, 1, flip=True), pg.Affine.identity((3,)), coupling(3, 2))
     ),
     "affine-cnf-affine": Case(
         lambda bend: plane(affine(), cnf(bend, "exact"), affine(-1.0)),
@@ -222,7 +217,7 @@ BIJECTIONS = {
     "cnf-coupling-cnf": Case(lambda bend: plane(cnf(bend), coupling(), cnf(-bend, "hutchinson"))),
 }
 FLOWS = BIJECTIONS | {
-    "-".join(names): Case(lambda bend, names=names: bent_flow(*names, bend), _straight)
+    "-".join(names): Case(lambda bend, names=names: bent_flow(*names, bend=bend), _straight)
     for names in itertools.product(DIVERGENCES, INTEGRATORS, ADJOINTS)
 }
 
@@ -248,10 +243,14 @@ def _is_slow(name):
     return "rk4" not in name
 
 
+def cnfs(flow: pg.Flow) -> list[pg.CNF]:
+    """Return the transforms of a flow that has no others."""
+    assert all(isinstance(transform, pg.CNF) for transform in flow.transforms)
+    return [transform for transform in flow.transforms if isinstance(transform, pg.CNF)]
+
+
 def ravel(tree):
     """Flatten the arrays of a tree into one vector."""
-    from jax.flatten_util import ravel_pytree
-
     return ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]
 
 

@@ -1,4 +1,4 @@
-"""Lattice fields to try things on, and exact answers by a method that has nothing to do with flows."""
+"""Lattice fields to try things on, exact answers by a method that has nothing to do with flows, and runs."""
 
 import functools
 
@@ -6,7 +6,11 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
+import pathgrad as pg
 from pathgrad.experiments.phi4.field import LatticeField
+
+from . import run_helpers
+from .run_helpers import make_evaluation, rows_of
 
 COUPLING = 6.975
 
@@ -14,12 +18,7 @@ COUPLING = 6.975
 def rough_field(size, *, time_kernels=3, features=5, channels=3, scale=0.3, key=1):
     """A field that is far from zero, with every parameter in use."""
     zero = LatticeField.zero(
-        size,
-        time_kernels=time_kernels,
-        time_bond=2,
-        features=features,
-        channels=channels,
-        key=jr.key(key),
+        size, time_kernels=time_kernels, time_bond=2, features=features, channels=channels, key=jr.key(key)
     )
     kernel = scale * jr.normal(jr.key(key + 1), zero.kernel.shape)
     return eqx.tree_at(lambda f: f.kernel, zero, kernel)
@@ -56,3 +55,19 @@ def transfer_matrix_log_z(size, coupling=COUPLING):
     power = np.linalg.matrix_power(matrix, size // 2)
     other = power if size % 2 == 0 else power @ matrix
     return float(np.log(np.sum(power * other)))
+
+
+# Run directories made up for tests of tables and figures, opened.
+
+
+def make_run(path, ess=(0.2, 0.5, 0.9), *, seconds=1.0, **options):
+    """Write a run in blocks of ten steps, each of so many seconds."""
+    run_helpers.make_run(path, rows_of(ess, seconds), **options)
+    return pg.Run.open(path)
+
+
+def evaluated(run, *, arrays=None, **numbers):
+    """Write what an evaluation leaves: one of two known observables is `bias` errors off."""
+    kept, _ = make_evaluation(run.directory, **numbers)
+    np.savez(run.directory.output("evaluation.npz"), allow_pickle=False, **(kept | (arrays or {})))
+    return pg.Run.open(run.path)

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 
-from pathgrad._cli.compare.summary import summarise
+import pathgrad as pg
 from pathgrad._cli.main import main
+from pathgrad._numbers.verdict import Level, Reason, Verdict
+from pathgrad._runs.rundir import RunDir
 from pathgrad._train.row import Row
-from pathgrad._train.rundir import RunDir
-from pathgrad._verdict import Level, Reason, Verdict
 
 SIZE = 6
 
@@ -40,12 +40,12 @@ def because(*reasons):
     return Verdict.of(Reason[name] for name in reasons)
 
 
-def make_run(path, rows, *, estimator="path", seed=0, steps=None, provenance=None, **options):
-    """Write a run; `options` beside those of training are of the lattice experiment."""
+def make_run(path, rows, *, experiment="phi4", estimator="path", seed=0, steps=None, provenance=None, **options):
+    """Write a run; `options` are those of the experiment, beside those of training."""
     training = {"estimator": estimator, "steps": steps or 10 * len(rows), "seed": seed}
     training |= {"learning_rate": options.pop("learning_rate", 0.01), "decay": "cosine"}
     training |= options.pop("training", {})
-    config = {"experiment": "phi4", "options": {"size": SIZE, **options, "training": training}}
+    config = {"experiment": experiment, "options": {"size": SIZE, **options, "training": training}}
     config["provenance"] = provenance or {"platform": "Linux", "cpus": 2, "command": str(path)}
     run = RunDir.create(path, config)
     for row in rows:
@@ -77,7 +77,7 @@ def make_evaluation(run, *, step=30, ess=0.9, bias=0.0, arrays=True, verdict=GOO
         "two_point_err": 0.01 * np.ones(len(t)),
     }
     if arrays:
-        np.savez(run.output("evaluation.npz"), **kept)
+        np.savez(run.output("evaluation.npz"), allow_pickle=False, **kept)
     return kept, result
 
 
@@ -90,8 +90,12 @@ def four_runs(tmp_path):
     return [tmp_path / f"{estimator}{seed}" for estimator, seed in ends]
 
 
-def read(paths):
-    return [summarise(path) for path in paths]
+def groups_of(*paths):
+    return pg.group_runs([pg.Run.open(path) for path in paths])
+
+
+def compared(*paths):
+    return pg.compare_groups(groups_of(*paths))
 
 
 def refused(capsys, *words):

@@ -30,9 +30,7 @@ SOLVES = {
 
 
 # An adaptive solve takes long to compile; those of autoencoders are in the daily tests.
-EVERY_SOLVE = [
-    pytest.param(name, marks=[pytest.mark.slow] if "dopri5" in name else []) for name in SOLVES
-]
+EVERY_SOLVE = [pytest.param(name, marks=[pytest.mark.slow] if "dopri5" in name else []) for name in SOLVES]
 
 
 class AffineField(pg.AbstractTractableField):
@@ -300,12 +298,10 @@ def test_what_all_draws_share_is_prepared_once():
     field = pg.MLPField(3, 7, 2, key=jr.key(0))
     bias = pg.PerDraw(jnp.zeros((N, 7)))
     own_bias = eqx.tree_at(lambda f: f.layers[0].bias, field, bias)
-    own_weight = eqx.tree_at(
-        lambda f: f.layers[1].weight, field, pg.PerDraw(jr.normal(jr.key(1), (N, 7, 7)))
-    )
+    own_weight = eqx.tree_at(lambda f: f.layers[1].weight, field, pg.PerDraw(jr.normal(jr.key(1), (N, 7, 7))))
     keys = jr.split(jr.key(2), N)
     for changed, shape in ((own_bias, (7, 7)), (own_weight, (N, 7, 7))):
-        dynamics = pg.CNF(changed)._dynamics(jnp.zeros((N, 3)), keys, True)
+        dynamics = pg.CNF(changed)._dynamics(jnp.zeros((N, 3)), keys)
         (prepared,) = jax.tree.leaves(dynamics.prepared)
         assert prepared.shape == shape
     flow = pg.Flow(pg.StandardNormal((3,)), [pg.CNF(own_bias, integrator=pg.FixedStep(4))])

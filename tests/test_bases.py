@@ -79,8 +79,7 @@ def reference_log_prob(base, x) -> Any:
     weights, means, covariances = components(base)
     points = np.reshape(x, (len(x), -1))
     each = [
-        scipy.stats.multivariate_normal.logpdf(points, m, c)
-        for m, c in zip(means, covariances, strict=True)
+        scipy.stats.multivariate_normal.logpdf(points, m, c) for m, c in zip(means, covariances, strict=True)
     ]
     return scipy.special.logsumexp(np.stack(each), axis=0, b=weights[:, None])
 
@@ -175,9 +174,7 @@ def test_jacobian_of_a_full_draw():
     lower = np.einsum("ij,k->ijk", np.eye(size), noise) * np.tril(np.ones((size, size)), -1)
     np.testing.assert_allclose(jacobian.lower.reshape(size, size, size), lower, atol=1e-12)
     np.testing.assert_allclose(
-        jacobian.log_diagonal.reshape(size, size),
-        np.diag(np.exp(base.log_diagonal) * noise),
-        atol=1e-12,
+        jacobian.log_diagonal.reshape(size, size), np.diag(np.exp(base.log_diagonal) * noise), atol=1e-12
     )
 
 
@@ -192,9 +189,7 @@ def test_jacobian_of_a_mixture_draw_moves_the_picked_component_only(seed):
     np.testing.assert_array_equal(of_x.logits, np.zeros((2, 3)))
     np.testing.assert_array_equal(of_x.means, np.einsum("ij,k->ikj", np.eye(2), picked))
     away = np.diag(x - base.means[pick])
-    np.testing.assert_allclose(
-        of_x.log_scales, np.einsum("ij,k->ikj", away, picked), rtol=0, atol=1e-12
-    )
+    np.testing.assert_allclose(of_x.log_scales, np.einsum("ij,k->ikj", away, picked), rtol=0, atol=1e-12)
     np.testing.assert_allclose(of_choice.logits, picked - weights, atol=1e-12)
     assert not np.any(of_choice.means)
     assert not np.any(of_choice.log_scales)

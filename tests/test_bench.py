@@ -1,98 +1,23 @@
-"""`pathgrad bench cnf|phi4|vae`: what is counted, what is timed, and what is printed."""
+"""`pathgrad bench cnf|phi4|vae`: what is measured, and what is printed."""
 
 import contextlib
 import io
 import json
+import subprocess
+import sys
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import pytest
-from jax import lax
 
 import pathgrad as pg
-from pathgrad._bench import gradients, images, rivals
-from pathgrad._bench.flops import count_flops, flops_of
-from pathgrad._bench.gradients import cnf_problem, precision, training_gradient
-from pathgrad._bench.options import CnfOptions, MeasureOptions
-from pathgrad._bench.turns import median_and_spread, ratio, take_turns
-from pathgrad._cli import bench
+from pathgrad import _bench
+from pathgrad._bench import gradients, images
+from pathgrad._bench.measure import Work, measure, take_turns
+from pathgrad._bench.options import MeasureOptions
+from pathgrad._bench.record import duration, ratio
 from pathgrad._cli.main import main
-from pathgrad.experiments.options import FlowOptions
-
-# FLOPs
-
-
-def product(x, w):
-    return jnp.tanh(x @ w)  # no FLOPs but those of the product: tanh is counted apart
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 8])
-def test_a_scan_counts_as_often_as_it_runs(length):
-    x, w = jnp.ones((5, 16)), jnp.ones((length, 16, 16))
-    found = count_flops(lambda x, w: lax.scan(lambda x, w: (product(x, w), None), x, w)[0], x, w)
-    once = 2 * 5 * 16 * 16
-    # The compiler also counts the loop's counter.
-    assert found.whole == pytest.approx(length * once, rel=5e-3)
-    assert found.program == pytest.approx(once, rel=5e-3)
-    assert found.bodies == pytest.approx(once if length > 1 else 0, rel=5e-3)
-
-
-def test_a_while_counts_as_often_as_it_ran():
-    def program(x, w, stop):
-        def go_on(carry):
-            return jnp.sum(carry[0]) < stop
-
-        # Behind a call, as in most programs, and with a second loop that is longer.
-        y, n = jax.jit(
-            lambda x: lax.while_loop(go_on, lambda c: (c[0] + c[0] @ w, c[1] + 1), (x, 0))
-        )(x)
-        return lax.fori_loop(0, 7, lambda _, y: jnp.tanh(y @ w), y), n
-
-    x, w = jnp.ones((4, 8)) / 32, jnp.eye(8)  # the sum is 1, and doubles
-    _, n = program(x, w, 20.0)
-    assert int(n) == 5
-    found = count_flops(program, x, w, 20.0)
-    once = 2 * 4 * 8 * 8
-    assert found.whole == pytest.approx((5 + 7) * once, rel=0.15)  # the sums and additions
-    assert found.program == pytest.approx(2 * once, rel=0.15)
-
-
-def test_flops_of_a_solve_are_those_of_its_matrix_products():
-    dim, width, batch, steps = 8, 64, 16, 9
-    field = pg.MLPField(dim, width, 2, key=jr.key(0))
-    flow = pg.Flow(pg.StandardNormal((dim,)), [pg.CNF(field, integrator=pg.FixedStep(steps))])
-    arrays, static = eqx.partition(flow, eqx.is_array)
-
-    def sample(arrays, key):
-        return eqx.combine(arrays, static).draw("x", key=key, n=batch, chunk=batch).x
-
-    evaluation = 2 * batch * (dim * width + width * width + width * dim)
-    assert count_flops(sample, arrays, jr.key(0)).whole == pytest.approx(
-        4 * steps * evaluation, rel=0.05
-    )
-
-
-def gradient(steps, batch):
-    flow = FlowOptions(width=64, solver_steps=steps, divergence="hutchinson")
-    return training_gradient(*cnf_problem(CnfOptions(8, flow)), pg.PathGradient(), batch)
-
-
-def test_flops_of_a_gradient_grow_with_steps_and_batch():
-    with precision("float32"):
-        work, larger = gradient(5, 16), gradient(25, 32)
-        few, many = (count_flops(w.function, w.arrays, jr.key(0)) for w in (work, larger))
-        compiled = jax.jit(work.function).lower(work.arrays, jr.key(0)).compile()
-    assert few.program == pytest.approx(flops_of(compiled), rel=2e-3)
-    # Twice the draws; of five times the steps the compiler sees nothing.
-    assert many.program == pytest.approx(2 * few.program, rel=0.02)
-    assert few.whole == pytest.approx(few.program + 4 * few.bodies)
-    assert many.whole == pytest.approx(2 * (few.whole + 20 * few.bodies), rel=0.02)
-    # There: velocity, its push-forward, and the way back of both. Back: once more, and two products each.
-    velocity = 2 * 16 * (8 * 64 + 64 * 64 + 64 * 8)
-    assert few.bodies / (4 * velocity) == pytest.approx(6.95, rel=0.08)
-
 
 # Times
 
@@ -109,15 +34,38 @@ def test_programs_take_turns_and_the_first_round_does_not_count():
         return run
 
     runs = {"a": program("a", [100.0, 1.0, 4.0, 2.0]), "b": program("b", [100.0, 2.0, 4.0, 8.0])}
-    seconds, returned = take_turns(runs, 3, clock=lambda: now[0])
+    turns = take_turns(runs, 3, clock=lambda: now[0])
     assert order == [(name, i) for i in range(4) for name in "ab"]
-    assert seconds == {"a": [1.0, 4.0, 2.0], "b": [2.0, 4.0, 8.0]}
-    assert returned == {"a": [10, 20, 30], "b": [10, 20, 30]}
-    assert median_and_spread(seconds["b"]) == {"median": 4.0, "spread": [2.0, 8.0]}
-    # 1/2, 1, 1/4: neither the ratio of medians, which were 1/2 too, nor a mean.
-    assert ratio(seconds["b"], seconds["a"]) == {"median": 2.0, "spread": [1.0, 4.0]}
-    assert ratio([3.0, 1.0, 1.0], [1.0, 3.0, 2.0])["median"] == 0.5
-    assert take_turns(runs, 0)[0] == {"a": [], "b": []}
+    assert turns == {"a": [(1.0, 10), (4.0, 20), (2.0, 30)], "b": [(2.0, 10), (4.0, 20), (8.0, 30)]}
+    assert take_turns(runs, 0) == {"a": [], "b": []}
+
+
+def test_ratios_of_times_are_taken_within_rounds():
+    # 3, 1/3, 1/2: the ratio of medians is 1, the mean more.
+    above, below = (
+        {"temporary_bytes": n, "more": 0, "seconds_all": seconds}
+        for n, seconds in ((6, [3.0, 1.0, 1.0]), (4, [1.0, 3.0, 2.0]))
+    )
+    assert ratio(above, below, ["temporary_bytes", "more"]) == {
+        "seconds": {"median": 0.5, "spread": (1 / 3, 3.0)},
+        "temporary_bytes": 1.5,
+        "more": None,
+    }
+    assert [duration(s) for s in (None, 12.3, 0.0123, 4.56e-5)] == ["-", "12.3 s", "12.3 ms", "45.6 us"]
+
+
+def test_further_counts_stand_among_the_costs():
+    """What `count` finds of a program, as the study of FLOPs does."""
+    works = {
+        "path": Work(lambda x, key: (jnp.sum(x), None), jnp.ones(3)),
+        "total": Work(lambda x, key: (jnp.sum(x @ x.T), None), jnp.ones((5, 3))),
+    }
+    how = MeasureOptions(repetitions=0)
+    record = measure(works, how, print, lambda function, x, key: {"sum": float(function(x, key)[0])})
+    assert [costs["sum"] for costs in record["estimators"].values()] == [3.0, 75.0]
+    assert record["ratios"]["path / total"]["sum"] == 3 / 75
+    assert record["ratios"]["path / total"]["seconds"] is None
+    assert {costs["evaluations"] for costs in record["estimators"].values()} == {None}
 
 
 # Commands
@@ -127,15 +75,17 @@ SMALL = "bench cnf --dim 3 --width 8 --depth 1 --solver-steps 3 --batch 4 --repe
 
 @pytest.fixture(scope="module")
 def printed():
-    """What `bench cnf --json` prints, and says."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*SMALL.split(), "--json"])
-    return code, out.getvalue(), err.getvalue()
+    """What `bench cnf --json` prints, and says, and the record behind it."""
+    out, err, records, real = io.StringIO(), io.StringIO(), [], _bench.measure_flow
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_bench, "measure_flow", lambda *given: records.append(real(*given)) or records[0])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*SMALL.split(), "--json"])
+    return code, out.getvalue(), err.getvalue(), records[0]
 
 
 def test_stdout_is_one_json_object(printed):
-    code, out, err = printed
+    code, out, err, _ = printed
     record = json.loads(out)
     assert code == 0
     assert "compiling two-copy" in err
@@ -155,7 +105,6 @@ def test_stdout_is_one_json_object(printed):
         assert row["seconds_spread"] == [min(row["seconds_all"]), max(row["seconds_all"])]
         assert len(row["seconds_all"]) == 2
         assert 0 < row["seconds"] < 60
-        assert row["flops"] > 2 * row["flops_of_program"] > 0
         assert min(row["temporary_bytes"], row["compile_seconds"]) > 0
 
 
@@ -166,22 +115,20 @@ def test_ratios_are_of_what_was_measured(printed):
         above, below = (record["estimators"][e] for e in name.split(" / "))
         each = [a / b for a, b in zip(above["seconds_all"], below["seconds_all"], strict=True)]
         assert found["seconds"]["median"] == pytest.approx(sum(each) / 2)
-        assert found["flops"] == above["flops"] / below["flops"]
         assert found["temporary_bytes"] == above["temporary_bytes"] / below["temporary_bytes"]
 
 
-def test_table_has_what_was_measured(printed, capsys):
+def test_table_has_what_was_measured(printed, capsys, monkeypatch):
     record = json.loads(printed[1])
-    bench._tell(record, as_json=False)
+    monkeypatch.setattr(_bench, "measure_flow", lambda *given: printed[-1])
+    assert main(SMALL.split()) == 0
     out = capsys.readouterr().out
     assert out.startswith("dim 3, ")
     for name, row in record["estimators"].items():
         line = next(line for line in out.splitlines() if line[2:].startswith(f"{name} "))
-        assert f" {row['flops'] / 1e9:.4g} " in line
+        assert f" {row['temporary_bytes'] / 1e6:.4g} " in line
         assert f" {row['evaluations']} + {row['evaluations_backward']} " in line
-    assert (
-        f"path / total: time {record['ratios']['path / total']['seconds']['median']:.2f} [" in out
-    )
+    assert f"path / total: time {record['ratios']['path / total']['seconds']['median']:.2f} [" in out
 
 
 @pytest.fixture
@@ -189,8 +136,7 @@ def traced(monkeypatch):
     """Look at programs instead of measuring them: what they return, by kind and estimator."""
     seen = []
 
-    def measure(works, *, repetitions, seed, say):
-        del repetitions, seed, say
+    def measure(works, how, say, count):
         run = {n: jax.eval_shape(w.function, w.arrays, jr.key(0)) for n, w in works.items()}
         seen.append({n: (w.arrays, run[n]) for n, w in works.items()})
         return {"estimators": {}, "ratios": {}}
@@ -230,19 +176,6 @@ def test_autoencoder_has_a_step_and_a_flow_of_its_own(traced, capsys):
     assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, arrays)
 
 
-@pytest.mark.slow
-def test_path_gradient_of_a_network_keeps_its_bar(capsys):
-    """The bar for FLOPs, through the command itself."""
-    words = (
-        "bench cnf --dim 64 --width 1024 --solver-steps 10 --divergence hutchinson --repetitions 0"
-    )
-    assert main([*words.split(), "--estimators", "path", "total", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["ratios"]["path / total"]
-    assert 0.80 < found["flops"] <= 0.90
-    assert found["temporary_bytes"] <= 1.1
-    assert found["seconds"] is None
-
-
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
@@ -256,29 +189,22 @@ def test_path_gradient_of_a_network_keeps_its_bar(capsys):
         ("bench phi4 --size 1", "at least 2 sites"),
         ("bench phi4 --preset paper --solver-steps 4", "take at least 20"),
         ("bench phi4 --preset slow", "--help explains"),
-        ("bench vae --dataset cats", "there are mnist"),
+        ("bench vae --dataset cats", "Choose from: mnist"),
         ("bench vae --depth 3 --divergence closed", "--divergence exact or hutchinson"),
-        ("bench nonsense", "Choose from: cnf, phi4, vae, all"),
-        ("bench all --out x --only rivals", "needs --rivals"),
-        ("bench phi4 --rivals", "pip install bijx flowjax"),
-        ("bench all --out x --rivals", "pip install bijx flowjax"),
+        ("bench nonsense", "Choose from: cnf, phi4, vae."),
+        ("bench cnf --solver-steps 0", "must be at least 1, got 0"),
+        ("bench all --out x", "python -m benchmarks.study"),
+        ("bench phi4 --rivals", "--help explains"),
     ],
 )
 def test_bad_options_end_in_one_line(words, remedy, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rivals, "_import", lambda name: None)
     assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert remedy in captured.err
     assert captured.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_rival_that_is_there_is_found(monkeypatch):
-    monkeypatch.setattr(rivals, "_import", {"bijx": object()}.get)
-    assert rivals.installed() == ["bijx"]
-    rivals.check_installed()
 
 
 @pytest.mark.slow
@@ -291,7 +217,17 @@ def test_autoencoder_step_and_its_flow_alone(capsys):
     step, alone = (part["estimators"]["path"] for part in (record, record["flow_alone"]))
     assert step["evaluations"] % 6 == 1  # Dopri5: six a step, and one to begin with
     assert step["evaluations_backward"] % 6 == 0
-    assert step["flops"] > 10 * alone["flops"] > 0
+    assert step["temporary_bytes"] > 10 * alone["temporary_bytes"] > 0
+
+
+def test_help_needs_no_jax():
+    """It answers at once: what measures is imported when it is called."""
+    words = ["bench", "cnf", "--help"]
+    code = f"""import sys; from pathgrad._cli.main import main
+try: main({words!r})
+finally: sys.exit('jax' in sys.modules)"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (found.returncode, "--solver-steps" in found.stdout) == (0, True)
 
 
 def test_measure_options_say_what_they_take():

@@ -1,18 +1,120 @@
-"""`pathgrad bench all`: exponents, bars, tables and pictures, from records made up here."""
+"""`python -m benchmarks.study`: FLOPs; exponents, bars, tables and pictures, from records made up here."""
 
+import dataclasses
 import json
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
+from jax import lax
+from matplotlib.patches import Rectangle
 
-from pathgrad import _plots
-from pathgrad._bench import gradients, studies
-from pathgrad._bench.bars import Bar, bars
-from pathgrad._bench.growth import fit_exponent, growth
-from pathgrad._bench.studies import STUDIES, run_study
-from pathgrad._bench.tables import markdown, seconds
-from pathgrad._cli import bench
-from pathgrad._cli.main import main
+import pathgrad as pg
+from benchmarks import study as command
+from benchmarks.costs import rivals, studies
+from benchmarks.costs.bars import Bar, bars
+from benchmarks.costs.figures import costs_figure, plot_costs
+from benchmarks.costs.flops import count_flops, flops_of
+from benchmarks.costs.growth import fit_exponent, growth
+from benchmarks.costs.records import StudyRecord
+from benchmarks.costs.studies import STUDIES, run_study
+from benchmarks.costs.tables import markdown
+from benchmarks.study import main
+from pathgrad._bench.gradients import cnf_problem, measuring, training_gradients
+from pathgrad._bench.options import CnfOptions, MeasureOptions
+from pathgrad.experiments.options import FlowOptions
+
+# FLOPs
+
+
+def product(x, w):
+    return jnp.tanh(x @ w)  # no FLOPs but those of the product: tanh is counted apart
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 8])
+def test_a_scan_counts_as_often_as_it_runs(length):
+    x, w = jnp.ones((5, 16)), jnp.ones((length, 16, 16))
+    found = count_flops(lambda x, w: lax.scan(lambda x, w: (product(x, w), None), x, w)[0], x, w)
+    once = 2 * 5 * 16 * 16
+    # The compiler also counts the loop's counter.
+    assert found["flops"] == pytest.approx(length * once, rel=5e-3)
+    assert found["flops_of_program"] == pytest.approx(once, rel=5e-3)
+    assert found["flops_of_loop_bodies"] == pytest.approx(once if length > 1 else 0, rel=5e-3)
+
+
+def test_a_while_counts_as_often_as_it_ran():
+    def program(x, w, stop):
+        def go_on(carry):
+            return jnp.sum(carry[0]) < stop
+
+        # Behind a call, as in most programs, and with a second loop that is longer.
+        y, n = jax.jit(lambda x: lax.while_loop(go_on, lambda c: (c[0] + c[0] @ w, c[1] + 1), (x, 0)))(x)
+        return lax.fori_loop(0, 7, lambda _, y: jnp.tanh(y @ w), y), n
+
+    x, w = jnp.ones((4, 8)) / 32, jnp.eye(8)  # the sum is 1, and doubles
+    _, n = program(x, w, 20.0)
+    assert int(n) == 5
+    found = count_flops(program, x, w, 20.0)
+    once = 2 * 4 * 8 * 8
+    assert found["flops"] == pytest.approx((5 + 7) * once, rel=0.15)  # the sums and additions
+    assert found["flops_of_program"] == pytest.approx(2 * once, rel=0.15)
+
+
+def test_flops_of_a_solve_are_those_of_its_matrix_products():
+    dim, width, batch, steps = 8, 64, 16, 9
+    field = pg.MLPField(dim, width, 2, key=jr.key(0))
+    flow = pg.Flow(pg.StandardNormal((dim,)), [pg.CNF(field, integrator=pg.FixedStep(steps))])
+    arrays, static = eqx.partition(flow, eqx.is_array)
+
+    def sample(arrays, key):
+        return eqx.combine(arrays, static).draw("x", key=key, n=batch, chunk=batch).x
+
+    evaluation = 2 * batch * (dim * width + width * width + width * dim)
+    found = count_flops(sample, arrays, jr.key(0))["flops"]
+    assert found == pytest.approx(4 * steps * evaluation, rel=0.05)
+
+
+def gradient(steps, batch):
+    flow = FlowOptions(width=64, solver_steps=steps, divergence="hutchinson")
+    options = CnfOptions(8, flow, MeasureOptions(batch, ("path",)))
+    return training_gradients(*cnf_problem(options), options.measure)["path"]
+
+
+def test_flops_of_a_gradient_grow_with_steps_and_batch():
+    with measuring(MeasureOptions()):
+        work, larger = gradient(5, 16), gradient(25, 32)
+        counts = [count_flops(w.function, w.arrays, jr.key(0)).values() for w in (work, larger)]
+        compiled = jax.jit(work.function).lower(work.arrays, jr.key(0)).compile()
+    (few, few_program, bodies), (many, many_program, _) = counts
+    assert few_program == pytest.approx(flops_of(compiled), rel=2e-3)
+    # Twice the draws; of five times the steps the compiler sees nothing.
+    assert many_program == pytest.approx(2 * few_program, rel=0.02)
+    assert few == pytest.approx(few_program + 4 * bodies)
+    assert many == pytest.approx(2 * (few + 20 * bodies), rel=0.02)
+    # There: velocity, its push-forward, and the way back of both. Back: once more, and two products each.
+    velocity = 2 * 16 * (8 * 64 + 64 * 64 + 64 * 8)
+    assert bodies / (4 * velocity) == pytest.approx(6.95, rel=0.08)
+
+
+@pytest.mark.slow
+def test_path_gradient_of_a_network_keeps_its_bar():
+    """The bar for FLOPs, through the configuration that the study has for it."""
+    measure, options = next(
+        point for point in STUDIES["choices"].points(False) if point.options.flow.adjoint == "discrete"
+    )
+    how = dataclasses.replace(options.measure, repetitions=0, estimators=("path", "total"))
+    given = dataclasses.replace(options, measure=how)
+    found = measure(given, print, count_flops)["ratios"]["path / total"]
+    assert isinstance(given, CnfOptions)
+    assert given.flow.divergence == "hutchinson"
+    assert 0.80 < found["flops"] <= 0.90
+    assert found["temporary_bytes"] <= 1.1
+
+
+# Records
 
 
 def cost(value):
@@ -46,9 +148,9 @@ def record(path=0.9, two_copy=1.5, **about):
     }
 
 
-def study(name, rows):
+def study(name, rows) -> StudyRecord:
     about = STUDIES[name]
-    made = {"command": "pathgrad bench all", "commit": "0123456789", "cpus": 2, "jax": "1.2"}
+    made = {"command": "benchmarks.study", "commit": "0123456789", "cpus": 2, "jax": "1.2"}
     return {
         "study": name,
         "title": about.title,
@@ -149,9 +251,7 @@ def test_bars_are_read_from_the_studies():
 
 
 def test_markdown_has_every_row_and_exponent():
-    text = markdown(
-        {"dimension": study("dimension", [record(dim=d, batch=64) for d in (2, 8, 32)])}
-    )
+    text = markdown({"dimension": study("dimension", [record(dim=d, batch=64) for d in (2, 8, 32)])})
     assert "at commit 0123456, 2 CPUs" in text
     assert "In all rows: width 9, depth 2, batch 64, divergence hutchinson" in text
     assert (
@@ -160,42 +260,33 @@ def test_markdown_has_every_row_and_exponent():
     ) in text
     assert "| path | 1.00 ± 0.00 | 2.00 ± 0.00 | 1.00 ± 0.00 |" in text
     assert "quick" not in text
-    assert [seconds(s) for s in (None, 12.3, 0.0123, 4.56e-5)] == [
-        "-",
-        "12.3 s",
-        "12.3 ms",
-        "45.6 us",
-    ]
 
 
 # Pictures
 
 
 def test_growth_figure_draws_each_estimator_of_each_series():
-    rows = [
-        record(solver_steps=n, dim=n, adjoint=a) for a in ("discrete", "backsolve") for n in (4, 16)
-    ]
-    figure = _plots.costs_figure(study("steps", rows))
+    rows = [record(solver_steps=n, dim=n, adjoint=a) for a in ("discrete", "backsolve") for n in (4, 16)]
+    figure = costs_figure(study("steps", rows))
     time, relative, flops, memory = figure.axes
     labels = [text.get_text() for text in time.get_legend().get_texts()]
     assert len(labels) == 6
     assert labels[0] == "discrete, path  ~ x$^{1.00}$"
     assert labels[5].startswith("backsolve, two-copy")
-    np.testing.assert_allclose(time.lines[1].get_xydata(), [[4, 4], [16, 16]])
-    np.testing.assert_allclose(flops.lines[1].get_ydata(), [16, 256])
-    np.testing.assert_allclose(memory.lines[1].get_ydata(), [4, 16])
-    np.testing.assert_allclose(relative.lines[0].get_ydata(), [0.9, 0.9])
+    drawn = [axes.lines[1] for axes in (time, flops, memory)] + [relative.lines[0]]
+    for line, expected in zip(drawn, ([4, 16], [16, 256], [4, 16], [0.9, 0.9]), strict=True):
+        np.testing.assert_allclose(np.asarray(line.get_xydata()), np.transpose([[4, 16], expected]))
     assert len(relative.lines) == 4 + 1  # path and two-copy of both, and the line at 1
 
 
 def test_bars_figure_is_relative_to_the_total_gradient(tmp_path):
     both = record(dim=5, dataset="mnist") | {"flow_alone": record(path=0.7, dim=3)}
-    figure = _plots.costs_figure(study("images", [both]))
+    figure = costs_figure(study("images", [both]))
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == ["mnist, discrete,\nwhole step", "mnist, discrete,\nflow alone"]
-    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    widths = [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)]
     np.testing.assert_allclose(widths, [0.9, 0.7, 1, 1, 1.35, 1.05])
-    _plots.plot_costs(study("images", [both]), tmp_path / "images.png")
+    plot_costs(study("images", [both]), tmp_path / "images.png")
     assert (tmp_path / "images.png").stat().st_size > 5000
 
 
@@ -203,7 +294,7 @@ def test_what_is_no_estimator_has_a_look_of_its_own():
     row = record(size=12)
     costs = row["estimators"]
     costs |= {"bijx": cost(20.0), "flowjax": cost(2.0)}
-    figure = _plots.costs_figure(study("rivals", [row]))
+    figure = costs_figure(study("rivals", [row]))
     assert len({bar.get_facecolor() for bar in figure.axes[0].patches}) == 5
 
 
@@ -212,7 +303,7 @@ def test_figures_of_records_without_times():
     for row in rows:
         for costs in row["estimators"].values():
             costs |= {"seconds": None, "seconds_spread": None, "seconds_all": []}
-    figure = _plots.costs_figure(study("dimension", rows))
+    figure = costs_figure(study("dimension", rows))
     assert len(figure.axes[0].lines) == 0
     assert len(figure.axes[2].lines) == 3
 
@@ -225,19 +316,20 @@ def quick_work(monkeypatch):
     """Let a perceptron's gradient be measured in no time; return what was asked for."""
     asked = []
 
-    def measure(options, say):
+    def measure(options, say, count):
+        assert count is count_flops
         asked.append(options)
         say("working")
         return record(dim=options.dim, batch=options.measure.batch)
 
-    monkeypatch.setattr(gradients, "measure_cnf", measure)
+    monkeypatch.setattr(studies, "measure_flow", measure)
     # Pictures are drawn above; here they only have to be asked for.
-    monkeypatch.setattr(_plots, "plot_costs", lambda study, path: path.write_text(study["title"]))
+    monkeypatch.setattr(command, "plot_costs", lambda study, path: path.write_text(study["title"]))
     return asked
 
 
 def test_studies_are_written_kept_and_measured_again(quick_work, tmp_path, capsys):
-    words = ["bench", "all", "--out", str(tmp_path), "--quick", "--only", "dimension", "batch"]
+    words = ["--out", str(tmp_path), "--quick", "--only", "dimension", "batch"]
     assert main(words) == 0
     captured = capsys.readouterr()
     assert captured.out == f"results: {tmp_path / 'bench.md'}\n"
@@ -247,6 +339,7 @@ def test_studies_are_written_kept_and_measured_again(quick_work, tmp_path, capsy
     written = json.loads((tmp_path / "dimension.json").read_text())
     assert (written["quick"], [row["dim"] for row in written["rows"]]) == (True, [16, 64])
     assert written["provenance"]["python"]
+    assert written["provenance"]["command"].startswith("python -m benchmarks.study --out")
     assert "A quick run" in (tmp_path / "bench.md").read_text()
     measured = len(quick_work)
     assert main(words) == 0
@@ -257,18 +350,18 @@ def test_studies_are_written_kept_and_measured_again(quick_work, tmp_path, capsy
 
 
 def test_an_interruption_loses_one_study(quick_work, tmp_path, monkeypatch, capsys):
-    words = ["bench", "all", "--out", str(tmp_path), "--quick", "--only", "dimension", "batch"]
-    whole = gradients.measure_cnf
+    words = ["--out", str(tmp_path), "--quick", "--only", "dimension", "batch"]
+    whole = studies.measure_flow
 
-    def stopped(options, say):
+    def stopped(options, *others):
         if options.measure.batch == 16:
             raise KeyboardInterrupt
-        return whole(options, say)
+        return whole(options, *others)
 
-    monkeypatch.setattr(gradients, "measure_cnf", stopped)
+    monkeypatch.setattr(studies, "measure_flow", stopped)
     assert main(words) == 130
     assert {file.name for file in tmp_path.iterdir()} == {"dimension.json", "dimension.png"}
-    monkeypatch.setattr(gradients, "measure_cnf", whole)
+    monkeypatch.setattr(studies, "measure_flow", whole)
     before = len(quick_work)
     assert main(words) == 0
     assert len(quick_work) == before + len(STUDIES["batch"].points(True))
@@ -284,45 +377,49 @@ def test_an_interruption_loses_one_study(quick_work, tmp_path, monkeypatch, caps
 )
 def test_what_is_there_is_not_mixed_up(content, message, quick_work, tmp_path, capsys):
     (tmp_path / "dimension.json").write_text(content)
-    words = ["bench", "all", "--out", str(tmp_path), "--quick", "--only", "dimension"]
+    words = ["--out", str(tmp_path), "--quick", "--only", "dimension"]
     assert main(words) == 2
     assert message in capsys.readouterr().err
     assert quick_work == []
     assert main([*words, "--overwrite"]) == 0
 
 
-def test_every_study_can_be_asked_for_and_measured():
-    assert list(bench.StudyName.__args__) == list(STUDIES)
-    for name, each in STUDIES.items():
+@pytest.mark.parametrize(
+    ("words", "remedy"), [("--only rivals", "needs --rivals"), ("--rivals", "pip install bijx flowjax")]
+)
+def test_rivals_are_asked_for_and_have_to_be_there(words, remedy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rivals, "_import", lambda name: None)
+    assert main(["--out", str(tmp_path / "x"), *words.split()]) == 2
+    assert remedy in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(rivals, "_import", {"bijx": json}.get)
+    assert rivals.installed() == {"bijx": json}
+    rivals.check_installed()
+
+
+def test_studies_can_be_measured_and_hold_what_the_bars_ask_for():
+    for each in STUDIES.values():
         for quick in (True, False):
-            for by, options in each.points(quick):
-                module, function = by.split(":")
-                assert module.startswith("pathgrad._bench.")
-                assert function.startswith("measure_"), name
+            for _, options in each.points(quick):
                 options.measure.check()
 
+    def chosen(name):
+        return [dataclasses.asdict(options) for _, options in STUDIES[name].points(False)]
 
-def test_studies_hold_what_the_bars_ask_for():
-    published = [options.size for _, options in STUDIES["published"].points(False)]
-    assert published == [12, 20, 32]
-    chosen = [(o.flow.divergence, o.flow.adjoint) for _, o in STUDIES["choices"].points(False)]
-    assert len(set(chosen)) == 6
-    assert 12 in [options.size for _, options in STUDIES["rivals"].points(False)]
+    assert [options["size"] for options in chosen("published")] == [12, 20, 32]
+    assert len({(o["flow"]["divergence"], o["flow"]["adjoint"]) for o in chosen("choices")}) == 6
+    assert 12 in [options["size"] for options in chosen("rivals")]
 
 
 def test_lattice_field_is_measured_by_volume(monkeypatch):
     """One real study, made small."""
-    points = STUDIES["field"].points
-
-    def small(quick):
-        import dataclasses
-
-        return [
-            (by, dataclasses.replace(o, measure=dataclasses.replace(o.measure, repetitions=0)))
-            for by, o in points(quick)
-        ]
-
-    monkeypatch.setitem(studies.STUDIES, "field", STUDIES["field"]._replace(points=small))
+    how = MeasureOptions(repetitions=0)
+    points = [
+        (measure, dataclasses.replace(options, measure=how))
+        for measure, options in STUDIES["field"].points(True)
+    ]
+    changed = STUDIES["field"]._replace(points=lambda quick: points)
+    monkeypatch.setitem(studies.STUDIES, "field", changed)
     found = run_study("field", quick=True, say=lambda text: None)
     assert [row["volume"] for row in found["rows"]] == [144, 256, 576]
     fits = {(f["estimator"], f["quantity"]): f["exponent"] for f in found["growth"]}

@@ -50,9 +50,7 @@ class Target(eqx.Module):
     mirrored: jnp.ndarray
 
     def log_prob(self, x):
-        return (1 - self.mirrored) * self.skewed.log_prob(x) + self.mirrored * (
-            self.mirror.log_prob(x) + 2.7
-        )
+        return (1 - self.mirrored) * self.skewed.log_prob(x) + self.mirrored * (self.mirror.log_prob(x) + 2.7)
 
 
 CASES = {"skewed": (1.0, 0.0), "normal": (0.0, 0.0), "mirror": (0.0, 1.0)}
@@ -231,9 +229,7 @@ def carried(base, field):
 def carried_batches(wave):
     """Batches of a mixture carried by a CNF; gradients are in base and field."""
     parts, keys = (mixture(), wavy_field(wave)), jr.split(jr.key(5), BATCHES)
-    return as_numpy(
-        compiled(N, tuple(ESTIMATORS))(carried, parts, target("skewed", "mixture"), keys)
-    )
+    return as_numpy(compiled(N, tuple(ESTIMATORS))(carried, parts, target("skewed", "mixture"), keys))
 
 
 @functools.cache
@@ -278,9 +274,7 @@ def test_mean_gradient_of_a_mixture_is_that_of_the_divergence(estimator, n):
 def test_mixture_under_a_flow_has_equal_path_and_two_copy_gradients():
     made = carried_batches(0.6)
     path, two_copy = made.gradient["path"], made.gradient["two-copy"]
-    np.testing.assert_allclose(
-        made.value["path"], made.value["two-copy"], atol=TOLERANCE["two solves"]
-    )
+    np.testing.assert_allclose(made.value["path"], made.value["two-copy"], atol=TOLERANCE["two solves"])
     assert np.abs(path[0].logits).max() > 0.1
     error = np.abs(flat(path) - flat(two_copy)).max()
     assert error < TOLERANCE["two solves"] * np.abs(flat(path)).max()

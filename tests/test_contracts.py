@@ -14,16 +14,7 @@ import pytest
 
 import pathgrad as pg
 
-from .helpers import (
-    ESTIMATORS,
-    FLOWS,
-    TOLERANCE,
-    FrozenCopy,
-    bent_flow,
-    curved_field,
-    every_flow,
-    ravel,
-)
+from .helpers import ESTIMATORS, FLOWS, TOLERANCE, FrozenCopy, bent_flow, curved_field, every_flow, ravel
 
 N = 8
 REPEATS = 40
@@ -66,9 +57,7 @@ def compiled_derivatives(name):
     @eqx.filter_jit
     def run(flow):
         draw = flow.sample_with_score(key=jr.key(1), n=N)
-        log_q, pull = eqx.filter_vjp(
-            lambda flow, x: flow.log_prob(x, key=jr.key(1)), flow, pg.freeze(draw.x)
-        )
+        log_q, pull = eqx.filter_vjp(lambda flow, x: flow.log_prob(x, key=jr.key(1)), flow, pg.freeze(draw.x))
         in_flow, in_x = pull(weights)
         return draw, log_q, ravel(in_flow), in_x / weights[:, None]
 
@@ -92,7 +81,9 @@ def test_affine_flow_is_an_affine_map(name):
     flow = FLOWS[name].flow(0.0)
     draw, log_q, *_ = draw_and_derivatives(name, bend=0.0)
     z = pg.Flow(flow.base).sample(key=jr.key(1), n=N)
-    matrix, shift = FLOWS[name].linear()
+    linear = FLOWS[name].linear
+    assert linear is not None
+    matrix, shift = linear()
     exact = FLOWS[name].density
     assert_close(draw.x, z @ matrix.T + shift, "solve", name)
     # The score of an affine flow is free of Hutchinson noise; log q is not.
@@ -178,9 +169,7 @@ def test_frozen_copy_as_target(divergence, depth):
         pytest.skip("one depth is enough where the field is differentiated automatically")
     flow = bent_flow(divergence, field=curved_field(depth))
     target = FrozenCopy(flow)
-    gradient = eqx.filter_jit(
-        eqx.filter_grad(lambda f: pg.reverse_kl(f, target, key=jr.key(5), n=4))
-    )(flow)
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda f: pg.reverse_kl(f, target, key=jr.key(5), n=4)))(flow)
     size = float(jnp.linalg.norm(ravel(gradient)))
     if divergence == "hutchinson":
         assert size > 0.1

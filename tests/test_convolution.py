@@ -90,9 +90,7 @@ def agree(found, expected):
 @pytest.mark.parametrize(("h", "w", "kernel", "stride", "padding", "extra"), CASES)
 def test_convolve(h, w, kernel, stride, padding, extra):
     x, weight = draw(h, w, kernel)
-    found = value_and_derivatives(
-        lambda x, k: convolve(x, k, stride=stride, padding=padding), x, weight
-    )
+    found = value_and_derivatives(lambda x, k: convolve(x, k, stride=stride, padding=padding), x, weight)
     agree(found[:1], [sum_over_taps(x, weight, stride, padding)])
     agree(found, value_and_derivatives(lambda x, k: stock(x, k, stride, padding), x, weight))
 
@@ -101,25 +99,19 @@ def test_convolve(h, w, kernel, stride, padding, extra):
 def test_convolve_transposed(h, w, kernel, stride, padding, extra):
     x, weight = draw(h, w, kernel)
     found = value_and_derivatives(
-        lambda x, k: convolve_transposed(
-            x, k, stride=stride, padding=padding, output_padding=extra
-        ),
+        lambda x, k: convolve_transposed(x, k, stride=stride, padding=padding, output_padding=extra),
         x,
         weight,
     )
     agree(found[:1], [sum_of_copies(x, weight, stride, padding, extra)])
-    expected = value_and_derivatives(
-        lambda x, k: stock_transposed(x, k, stride, padding, extra), x, weight
-    )
+    expected = value_and_derivatives(lambda x, k: stock_transposed(x, k, stride, padding, extra), x, weight)
     agree(found, expected)
 
 
 @pytest.mark.parametrize("padding", [0, 2])
 def test_from_one_pixel(padding):
     x, weight = draw(1, 1, (7, 5))
-    found = value_and_derivatives(
-        lambda x, k: convolve_transposed(x, k, padding=padding), x, weight
-    )
+    found = value_and_derivatives(lambda x, k: convolve_transposed(x, k, padding=padding), x, weight)
     agree(found[:1], [sum_of_copies(x, weight, 1, padding, 0)])
     expected = value_and_derivatives(lambda x, k: stock_transposed(x, k, 1, padding, 0), x, weight)
     agree(found, expected)

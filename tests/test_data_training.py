@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import pathgrad as pg
-from pathgrad._train.checkpoint import load, save
+from pathgrad._runs.checkpoint import load, save
 
 
 class Walker(eqx.Module):
@@ -94,9 +94,7 @@ def test_every_epoch_sees_every_entry_once_in_an_order_of_its_own():
 
 
 def test_no_draw_shares_its_noise_with_another():
-    keys, others = (
-        {bits for epoch in epochs_of(jr.key(seed), "key") for bits in epoch} for seed in (7, 8)
-    )
+    keys, others = ({bits for epoch in epochs_of(jr.key(seed), "key") for bits in epoch} for seed in (7, 8))
     assert len(keys) == 33
     assert not keys & others
 
@@ -104,9 +102,7 @@ def test_no_draw_shares_its_noise_with_another():
 def validated(losses, *, every=1, patience=None, patient_until=0, n=1, steps=100, **more):
     """Train on one entry, with a table of validation losses."""
     table = Table(tuple(losses), every)
-    validation = pg.Validation(
-        table, every=every, n=2, patience=patience, patient_until=patient_until
-    )
+    validation = pg.Validation(table, every=every, n=2, patience=patience, patient_until=patient_until)
     objective = Walk(pg.Data(np.zeros(1)), [])
     trainer = pg.Trainer(objective, walking(n, **more), key=jr.key(0), validation=validation)
     state, rows = run(trainer, steps)

@@ -20,9 +20,7 @@ TIME, POINT = np.float64(0.7), np.random.default_rng(5).normal(size=SHAPE)
 
 
 def field_with(depth, activation="tanh"):
-    return pg.MLPField(
-        6, 7, depth, key=jr.key(depth), activation=ACTIVATIONS[activation], output_scale=3.0
-    )
+    return pg.MLPField(6, 7, depth, key=jr.key(depth), activation=ACTIVATIONS[activation], output_scale=3.0)
 
 
 def jacobian(field, t, x):
@@ -58,10 +56,7 @@ def derivatives(depth, activation):
         ]
 
     everything = (field_with(depth, activation), jnp.asarray(TIME), jnp.asarray(POINT))
-    return [
-        (velocity, float(trace), ravel(gradient))
-        for (_, (velocity, trace)), gradient in run(everything)
-    ]
+    return [(velocity, float(trace), ravel(gradient)) for (_, (velocity, trace)), gradient in run(everything)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +109,7 @@ def test_hutchinson_has_the_right_mean_and_variance(probes, noise):
     @jax.vmap
     def run(key):
         epsilon = divergence.noise(SHAPE, POINT.dtype, key=key)
-        return divergence(field, TIME, jnp.asarray(POINT), None, epsilon)
+        return divergence(field, jnp.asarray(TIME), jnp.asarray(POINT), None, epsilon)
 
     velocity, estimate = (np.asarray(a) for a in run(jr.split(jr.key(9), draws)))
     jacobian = (1 + TIME) * matrix
@@ -130,7 +125,7 @@ def test_hutchinson_has_the_right_mean_and_variance(probes, noise):
 def test_hutchinson_signs_are_exact_for_a_diagonal_jacobian():
     field, divergence = Linear(jnp.diag(jnp.arange(6.0))), pg.Hutchinson()
     epsilon = divergence.noise(SHAPE, POINT.dtype, key=jr.key(2))
-    _, estimate = divergence(field, TIME, jnp.asarray(POINT), None, epsilon)
+    _, estimate = divergence(field, jnp.asarray(TIME), jnp.asarray(POINT), None, epsilon)
     assert float(estimate) == pytest.approx((1 + TIME) * 15, rel=1e-14)
 
 
@@ -138,7 +133,10 @@ def test_hutchinson_signs_are_exact_for_a_diagonal_jacobian():
     ("make", "message"),
     [
         (lambda: pg.Hutchinson(0), "`probes` must be at least 1, got 0"),
-        (lambda: pg.Hutchinson(1, "uniform"), "`noise` must be .*'uniform'"),
+        (
+            lambda: pg.Hutchinson(1, "uniform"),  # pyright: ignore[reportArgumentType]
+            "`noise` must be .*'uniform'",
+        ),
         (lambda: pg.MLPField(0, 4, key=jr.key(0)), "`dim` must be at least 1, got 0"),
         (lambda: pg.MLPField(2, 0, key=jr.key(0)), "`width` must be at least 1, got 0"),
         (lambda: pg.MLPField(2, 4, 0, key=jr.key(0)), "`depth` must be at least 1, got 0"),

@@ -43,7 +43,7 @@ def test_every_page_with_claims_has_code():
 
 def test_blocks_are_of_known_kinds():
     kinds = {b.language for page in PAGES for b in blocks(page)}
-    assert kinds == {"python", "text", ""}  # code, what it prints, the shell
+    assert kinds == {"python", "text", "toml", ""}  # code, what it prints, settings, the shell
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -18,6 +18,7 @@ from .helpers import (
     TOLERANCE,
     affine_solution,
     bent_field,
+    cnfs,
     curved_field,
     straight_density,
     trained_base,
@@ -87,7 +88,7 @@ def largest(a, b):
 def test_affine_flows_in_a_row_are_one_affine_flow():
     draw, log_q, in_x = chained(0.0)
     matrix, shift = jnp.eye(2), jnp.zeros(2)
-    for cnf in chain(0.0).transforms:
+    for cnf in cnfs(chain(0.0)):
         more, offset = affine_solution(cnf.field, cnf.t0, cnf.t1)
         matrix, shift = more @ matrix, more @ shift + offset
     base = trained_base()
@@ -142,8 +143,7 @@ def test_density_is_the_determinant_of_the_map(shape):
 @functools.cache
 def quick_flow():
     return pg.Flow(
-        trained_base(),
-        [pg.CNF(curved_field(depth=1), pg.Hutchinson(2), pg.FixedStep(4), t0=T0, t1=T1)],
+        trained_base(), [pg.CNF(curved_field(depth=1), pg.Hutchinson(2), pg.FixedStep(4), t0=T0, t1=T1)]
     )
 
 
@@ -188,18 +188,12 @@ def test_exact_and_refined_change_every_transform_and_nothing_else():
     exact, fine = flow.exact(), flow.refined(3)
     assert flow.is_noisy
     assert not exact.is_noisy
-    assert [type(t.divergence) for t in exact.transforms] == [
-        pg.ClosedForm,
-        pg.ClosedForm,
-        pg.ClosedForm,
-    ]
-    assert [t.integrator for t in exact.transforms] == [t.integrator for t in flow.transforms]
-    assert fine.transforms[0].integrator == pg.FixedStep(600)
-    assert fine.transforms[1].integrator == pg.FixedStep(600)
-    assert fine.transforms[2].integrator == pg.FixedStep(240)
+    assert [type(cnf.divergence) for cnf in cnfs(exact)] == [pg.ClosedForm] * 3
+    assert [cnf.integrator for cnf in cnfs(exact)] == [cnf.integrator for cnf in cnfs(flow)]
+    assert [cnf.integrator for cnf in cnfs(fine)] == [pg.FixedStep(n) for n in (600, 600, 240)]
     for changed in (exact, fine):
         assert bool(eqx.tree_equal(changed.base, flow.base))
-        for new, old in zip(changed.transforms, flow.transforms, strict=True):
+        for new, old in zip(cnfs(changed), cnfs(flow), strict=True):
             assert bool(eqx.tree_equal(new.field, old.field))
             assert (new.t0, new.t1, type(new.adjoint)) == (old.t0, old.t1, type(old.adjoint))
 
@@ -296,10 +290,7 @@ REFUSED = {
     ),
     "no time": (lambda: pg.CNF(shrink, t0=0.3, t1=0.3), "`t0` and `t1` are both 0.3"),
     "no draws": (lambda: two_d().sample(key=jr.key(0), n=0), "`n` must be at least 1, got 0"),
-    "no chunk": (
-        lambda: two_d().sample(key=jr.key(0), n=1, chunk=0),
-        "`chunk` must be at least 1, got 0",
-    ),
+    "no chunk": (lambda: two_d().sample(key=jr.key(0), n=1, chunk=0), "`chunk` must be at least 1, got 0"),
     "no chunk for log_prob": (
         lambda: two_d().log_prob(jnp.zeros((1, 2)), chunk=0),
         "`chunk` must be at least 1, got 0",

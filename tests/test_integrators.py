@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._integrators import runge_kutta_step
-from pathgrad._integrators.abstract import largest_rms
+from pathgrad._solve.integrators import runge_kutta_step
+from pathgrad._solve.integrators.abstract import largest_rms
 
 from .helpers import RTOL, T0, T1, TOLERANCE
 
@@ -73,9 +73,7 @@ def turned(integrator, direction):
 @functools.cache
 def compiled_replay(integrator):
     tableau = INTEGRATORS[integrator].tableau
-    return jax.jit(
-        jax.vmap(lambda t, dt, y: runge_kutta_step(tableau, motion, t, dt, y, RATE), in_axes=0)
-    )
+    return jax.jit(jax.vmap(lambda t, dt, y: runge_kutta_step(tableau, motion, t, dt, y, RATE), in_axes=0))
 
 
 @pytest.mark.parametrize("direction", INTERVALS)
@@ -111,9 +109,7 @@ def test_trajectory_is_the_way_the_solve_went(integrator, direction):
     # The discrete adjoint takes every step again from this record: it must be the same step.
     room = len(trajectory.times)
     replayed = compiled_replay(integrator)(
-        trajectory.times,
-        trajectory.lengths,
-        jax.tree.map(lambda a: a[:room], trajectory.states),
+        trajectory.times, trajectory.lengths, jax.tree.map(lambda a: a[:room], trajectory.states)
     )
     following = jax.tree.map(lambda a, end: np.append(a[1:], end[None], axis=0), states, state)
     assert distance(jax.tree.map(lambda a: a[used], replayed), following) < TOLERANCE["algebra"]
@@ -280,7 +276,10 @@ def test_refined_tolerances_stay_above_rounding():
     ("make", "message"),
     [
         (lambda: pg.FixedStep(0), "`steps` must be at least 1, got 0"),
-        (lambda: pg.Adaptive(solver="rk45"), "`solver` must be one of .*dopri5.*tsit5.*'rk45'"),
+        (
+            lambda: pg.Adaptive(solver="rk45"),  # pyright: ignore[reportArgumentType]
+            "`solver` must be one of .*dopri5.*tsit5.*'rk45'",
+        ),
         (lambda: pg.Adaptive(rtol=-1e-3), "Tolerances must be positive"),
         (lambda: pg.Adaptive(rtol=0.0, atol=0.0), "Tolerances must be positive"),
         (lambda: pg.Adaptive(max_steps=0), "`max_steps` must be at least 1, got 0"),

@@ -162,10 +162,7 @@ ARVIZ = {
     "exponential": (np.log(-np.log1p(-GRID)), 0.06303007987265678),
     "bounded": (3 * np.sin(1.0 + np.arange(1000.0) ** 1.3), -1.4739686102996385),
     "ties": (np.floor(-10 * np.log1p(-GRID)) / 10, 0.8738562295315307),
-    "zero weights": (
-        np.where(np.arange(1000) % 3 == 0, -np.inf, -0.6 * np.log1p(-GRID)),
-        0.5430267805520489,
-    ),
+    "zero weights": (np.where(np.arange(1000) % 3 == 0, -np.inf, -0.6 * np.log1p(-GRID)), 0.5430267805520489),
     "high": (1e4 + 0.5 * np.log(GRID / (1 - GRID)), 0.483707485893828),
     "smallest": (2 * np.log(midpoints(21) / (1 - midpoints(21))), 0.9168228417065595),
     "long": (-0.7 * np.log1p(-midpoints(10_000)), 0.689982034898981),
@@ -201,11 +198,7 @@ def test_khat_without_a_tail_to_fit():
 
 
 def test_gradient_norm_by_hand():
-    gradient = {
-        "a": jnp.array([[3.0, 0.0], [0.0, -4.0]]),
-        "b": None,
-        "c": (jnp.array(12.0), "word"),
-    }
+    gradient = {"a": jnp.array([[3.0, 0.0], [0.0, -4.0]]), "b": None, "c": (jnp.array(12.0), "word")}
     assert metrics.gradient_norm(gradient) == pytest.approx(13.0, abs=ALGEBRA)
     assert metrics.gradient_norm({"b": None}) == 0.0
     assert jnp.isnan(metrics.gradient_norm([jnp.array([jnp.nan, 1.0])]))

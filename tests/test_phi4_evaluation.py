@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._cli import evaluate as evaluate_command
+from pathgrad.experiments.flows.problem import _gone_through
 from pathgrad.experiments.phi4.base import FreeField
 from pathgrad.experiments.phi4.evaluation import LatticeMeasurement, jackknife_error
 from pathgrad.experiments.phi4.lattice import momenta_squared
@@ -69,9 +69,7 @@ def test_free_theory_on_itself():
         assert row["mcmc_value"] == pytest.approx(row["value"], rel=1e-9)
         assert row["mcmc_error"] == pytest.approx(row["error"], rel=0.3)
     # Errors that are known: of normal modes, and the identity's is that of a sum of V squares.
-    assert rows["lowest_mode"]["error"] == pytest.approx(
-        truth["lowest_mode"] / math.sqrt(2 * n), rel=0.25
-    )
+    assert rows["lowest_mode"]["error"] == pytest.approx(truth["lowest_mode"] / math.sqrt(2 * n), rel=0.25)
     assert rows["susceptibility"]["error"] == pytest.approx(
         truth["susceptibility"] * math.sqrt(2 / n), rel=0.25
     )
@@ -99,22 +97,16 @@ def test_errors_are_calibrated_where_weights_matter():
     found = [measured(0.3, 3000, key) for key in range(runs)]
     assert 0.7 < np.mean([evaluation.ess for evaluation, _, _ in found]) < 0.95
     z = [(e.log_z - LOG_Z) / e.log_z_err for e, _, _ in found]
-    assert (
-        7.5 < np.sum(np.square(z)) < 51.2
-    )  # 0.1 % of chi-squared on either side, 24 degrees of freedom
+    assert 7.5 < np.sum(np.square(z)) < 51.2  # 0.1 % of chi-squared on either side, 24 degrees of freedom
     for name in (*REFERENCE[6], "ward_identity"):
         if name == "log_z":
             continue
-        rows = [
-            (r["observables"] | {"ward_identity": r["ward_identity"]})[name] for _, r, _ in found
-        ]
+        rows = [(r["observables"] | {"ward_identity": r["ward_identity"]})[name] for _, r, _ in found]
         for value, error in (("value", "error"), ("mcmc_value", "mcmc_error")):
             z = np.array([(row[value] - truth[name]) / row[error] for row in rows])
             assert 7.5 < np.sum(z**2) < 51.2, (name, value)
             assert abs(z.mean()) * math.sqrt(runs) < 4, (name, value)
-    z = np.array(
-        [(a["two_point_plane"] - plane(_spectrum())) / a["two_point_plane_err"] for *_, a in found]
-    )
+    z = np.array([(a["two_point_plane"] - plane(_spectrum())) / a["two_point_plane_err"] for *_, a in found])
     assert np.all(np.sum(z**2, axis=0) < 51.2)
     assert np.all(np.sum(z**2, axis=0) > 7.5)
     # Unweighted averages would not do.
@@ -238,7 +230,7 @@ def test_points_do_not_stay_in_memory():
             # The loop that consumes this still holds the chunk at hand.
             assert sum(ref() is not None for ref in alive) <= 1
 
-    draws = evaluate_command._draw(watched(), measurement)
+    draws, _ = _gone_through(watched(), measurement)
     gc.collect()
     assert len(alive) == 3
     assert [ref() for ref in alive] == [None] * 3

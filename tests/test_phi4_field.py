@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad._flow.transport import Dynamics, State, motion
 from pathgrad.experiments.phi4.base import FreeField
 from pathgrad.experiments.phi4.channels import channels, cosine, sine, weighted_sum
 from pathgrad.experiments.phi4.field import LatticeField
@@ -92,8 +93,6 @@ def test_divergence_and_convolution_against_brute_force(size):
 
 def test_score_equation_in_closed_form():
     """The rate of the score, -sum_c h_c' (K_c * s) - sum_c K_c(0) h_c'', is what `motion` finds."""
-    from pathgrad._transport import Dynamics, State, motion
-
     size, field = 4, rough_field(4)
     phi, score = jr.normal(jr.key(4), (2, size, size))
     state = State(phi[None], jnp.zeros(1), score[None])
@@ -185,12 +184,15 @@ def test_parameters_of_the_published_model():
 
 
 def test_bad_sizes_are_refused():
-    good = {"time_kernels": 3, "time_bond": 2, "features": 4, "channels": 2, "key": jr.key(0)}
+    def zero(**given: int):
+        sizes = {"time_kernels": 3, "time_bond": 2, "features": 4, "channels": 2} | given
+        return LatticeField.zero(4, **sizes, key=jr.key(0))
+
     with pytest.raises(ValueError, match="odd"):
-        LatticeField.zero(4, **(good | {"time_kernels": 4}))
+        zero(time_kernels=4)
     for name, value in (("time_bond", 0), ("features", 1), ("channels", 0)):
         with pytest.raises(ValueError, match=f"`{name}` must be at least"):
-            LatticeField.zero(4, **(good | {name: value}))
+            zero(**{name: value})
 
 
 @pytest.mark.parametrize("with_divergence", [False, True])
@@ -213,9 +215,7 @@ def test_cost_grows_with_the_volume_to_the_three_halves(with_divergence):
         costs.append(flops(compile_for(velocity, field)))
     growth = np.diff(np.log(costs)) / np.diff(np.log(np.square(sizes)))
     assert growth.max() <= 1.5
-    assert (
-        growth[1:].min() > 1.2
-    )  # or the count has missed the transforms (at size 8 they are dense)
+    assert growth[1:].min() > 1.2  # or the count has missed the transforms (at size 8 they are dense)
 
 
 def test_path_gradient_costs_little_more_than_the_total_one():

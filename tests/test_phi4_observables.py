@@ -135,7 +135,7 @@ class Decisions(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self.numbers = np.array(numbers)
 
-    def random(self, n):
+    def random(self, n):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.numbers[:n]
 
 

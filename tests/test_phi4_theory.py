@@ -8,12 +8,7 @@ import pytest
 
 import pathgrad as pg
 from pathgrad.experiments.phi4.base import FreeField
-from pathgrad.experiments.phi4.lattice import (
-    momenta_squared,
-    orbits,
-    spectrum,
-    transform,
-)
+from pathgrad.experiments.phi4.lattice import momenta_squared, orbits, spectrum, transform
 from pathgrad.experiments.phi4.reference import COUPLINGS, REFERENCE, base_mass_squared, known
 from pathgrad.experiments.phi4.theory import Phi4
 

@@ -1,4 +1,4 @@
-"""Pictures of lattice runs, and `pathgrad plot`, from run directories made up here."""
+"""Pictures of lattice runs, from run directories made up here: the numbers on their axes are known."""
 
 import subprocess
 import sys
@@ -6,192 +6,205 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 
-from pathgrad import _plots
-from pathgrad._cli.main import main
-from pathgrad._plots import style
-from pathgrad._plots.lattice import reference_decay
-from pathgrad._plots.observables import deviations
-from pathgrad._train.rundir import RunDir
+import pathgrad as pg
+from pathgrad._show.figure import overview_figure
+from pathgrad._show.style import save
+from pathgrad.experiments.phi4.experiment import PHI4
+from pathgrad.experiments.phi4.figures import decay, known_mass
+from pathgrad.experiments.phi4.words import deviation
 
-from .run_helpers import SIZE, four_runs, make_evaluation, make_run, refused, rows_of
+from .phi4_helpers import evaluated, make_run
+from .run_helpers import SIZE
+
+PANELS = PHI4.panels()
+
+
+def drawn(name, *runs):
+    axes = Figure().subplots()
+    return axes, PANELS[name].draw(axes, pg.group_runs(runs))
 
 
 @pytest.fixture
-def four(tmp_path):
-    return four_runs(tmp_path)
+def run(tmp_path):
+    return evaluated(make_run(tmp_path / "path"))
 
 
-# The lattice
+@pytest.fixture
+def two(run, tmp_path):
+    return run, evaluated(make_run(tmp_path / "total", training={"estimator": "total"}))
+
+
+def points(axes, label):
+    (line,) = [line for line in axes.lines if line.get_label() == label]
+    return np.asarray(line.get_xydata())
+
+
+def error_bars(axes):
+    return [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
+
+
+def test_lattices_offer_these_pictures(run):
+    assert list(PANELS) == ["weights", "fields", "two-point", "observables"]
+    assert all(panel.can_draw(run) for panel in PANELS.values())
 
 
 def test_deviations_add_both_errors():
     row = {"value": 3.0, "error": 0.3, "reference": 2.0, "reference_error": 0.4}
-    without = {"value": 3.0, "error": 0.3, "reference": None, "reference_error": None}
-    result = {"observables": {"a": row | {"mcmc_value": 1.0, "mcmc_error": 0.0}, "b": without}}
-    assert deviations(result) == pytest.approx({"a": 2.0})
-    assert deviations(result, "mcmc_") == pytest.approx({"a": -2.5})
-    result["ward_identity"] = {"value": 0.6, "error": 0.1, "reference": 0.5, "reference_error": 0}
-    assert deviations(result) == pytest.approx({"a": 2.0, "ward_identity": 1.0})
-    assert deviations({"observables": None, "ward_identity": None}) == {}
+    row |= {"mcmc_value": 1.0, "mcmc_error": 0.0}
+    assert deviation(row) == pytest.approx(2.0)
+    assert deviation(row, "mcmc_") == pytest.approx(-2.5)
+    for missing in ("value", "error", "reference"):
+        assert deviation(row | {missing: None}) is None
+    assert deviation(row | {"error": 0.0, "reference_error": None}) is None
 
 
-def test_the_reference_decays_as_cosh_and_meets_the_last_point(tmp_path):
-    arrays, result = make_evaluation(make_run(tmp_path / "a", rows_of([0.5])))
-    arrays["two_point"] = arrays["two_point"] * 2
-    found = reference_decay(_plots.Evaluated("", [], arrays, result))
-    assert found is not None
-    t, value = found
-    assert (t[0], t[-1]) == (0, SIZE / 2)
-    # The made-up function is a cosh with the mass of the reference itself.
-    np.testing.assert_allclose(np.interp(np.arange(4), t, value), arrays["two_point"], rtol=1e-12)
-    del result["observables"]["mass_times_size"]
-    assert reference_decay(_plots.Evaluated("", [], arrays, result)) is None
-
-
-def test_the_picture_of_a_lattice_run_shows_its_numbers(tmp_path):
-    arrays, result = make_evaluation(make_run(tmp_path / "a", rows_of([0.5])), bias=50)
-    figure = _plots.lattice_figure(rows_of([0.2, 0.6, 0.9]), arrays, result)
-    sizes, norms, weights, fields, correlation, observables, _ = [
-        axes for part in figure.subfigs for axes in part.axes
-    ]
-    curve, evaluated = sizes.lines
-    np.testing.assert_allclose(curve.get_ydata(), [0.2, 0.6, 0.9])
-    np.testing.assert_allclose(evaluated.get_xydata(), [(30, 0.9)])
-    assert norms.lines
-    assert sum(bar.get_height() for bar in weights.patches) == 500
-    assert weights.get_title() == "ESS 90.00% of 500 draws"
-    (image,) = fields.images
+def test_fields_are_laid_out_on_a_scale_with_zero_in_its_middle(two):
+    axes, said = drawn("fields", two[0])
+    (image,) = axes.images
+    fields = two[0].arrays["fields"]
     low, high = image.get_clim()
-    assert low == -high == -np.abs(arrays["fields"]).max()
-    shown = np.asarray(image.get_array().filled(np.nan))
-    np.testing.assert_allclose(shown[:SIZE, :SIZE], arrays["fields"][0])
-    np.testing.assert_allclose(shown[-SIZE:, -SIZE:], arrays["fields"][15])
-    points = correlation.containers[0].lines[0]
-    np.testing.assert_allclose(points.get_ydata(), arrays["two_point"])
-    assert any("cosh" in text.get_text() for text in correlation.get_legend().get_texts())
-    names = [text.get_text() for text in observables.get_yticklabels()]
-    assert names == ["⟨φ²⟩", "m L"]
-    dots = observables.collections[1].get_offsets()
-    # 50 errors off: at the edge, with its number; the other two errors below.
-    np.testing.assert_allclose(dots[:, 0], [6.0, -2.0])
-    assert [text.get_text() for text in observables.texts] == ["+50"]
+    assert low == -high == -np.abs(fields).max()
+    array = image.get_array()
+    assert array is not None
+    shown = np.ma.filled(array, np.nan)
+    np.testing.assert_allclose(shown[:SIZE, :SIZE], fields[0])
+    np.testing.assert_allclose(shown[-SIZE:, -SIZE:], fields[15])
+    assert np.isfinite(shown).sum() == fields.size  # each once
+    # The scale is to be read, by those too who do not see it.
+    (text,) = axes.texts
+    assert f"{high:+.2g}" in text.get_text()
+    assert f"{high:+.2g}" in said
+    assert "16 draws" in said
+    assert f"{SIZE} × {SIZE}" in said
 
 
-def test_labels_of_the_lattice_picture_stay_inside_and_apart(tmp_path):
-    arrays, result = make_evaluation(make_run(tmp_path / "a", rows_of([0.5])))
-    figure = _plots.lattice_figure(rows_of([0.2, 0.6, 0.9]), arrays, result)
+def test_fields_may_be_empty_of_finite_numbers(run):
+    broken = evaluated(run, arrays={"fields": np.full((4, 3, 3), np.nan)})
+    axes, _ = drawn("fields", broken)
+    assert axes.images[0].get_clim() == (-1.0, 1.0)
+    with pytest.raises(pg.MissingData):
+        drawn("fields", evaluated(run, arrays={"fields": np.zeros(4)}))
+
+
+def test_the_known_mass_decays_as_cosh_and_meets_the_last_point(run):
+    assert known_mass(run) == 4.0 / SIZE
+    value = 2 * run.arrays["two_point"]
+    t, curve = decay(4.0 / SIZE, float(SIZE), value)
+    assert (t[0], t[-1]) == (0, SIZE / 2)
+    # The made-up function is a cosh with the known mass itself.
+    np.testing.assert_allclose(np.interp(np.arange(len(value)), t, curve), value, rtol=1e-12)
+    # On an odd lattice the last point is not the middle, which is where the slope vanishes.
+    t, curve = decay(0.7, 5.0, np.array([3.0, 2.0, 1.0]))
+    assert curve[-1] == pytest.approx(1.0)
+    assert curve[0] == pytest.approx(np.cosh(0.7 * 2.5) / np.cosh(0.7 * 0.5))
+
+
+def test_the_two_point_function_has_its_errors(two):
+    axes, said = drawn("two-point", *two)
+    for run, container, shift in zip(two, error_bars(axes), (-0.035, 0.035), strict=True):
+        at = np.asarray(container.lines[0].get_xydata())
+        np.testing.assert_allclose(at[:, 0], np.arange(4) + shift)
+        np.testing.assert_allclose(at[:, 1], run.arrays["two_point"])
+        bars = np.array(container.lines[2][0].get_segments())[:, :, 1]
+        np.testing.assert_allclose((bars[:, 1] - bars[:, 0]) / 2, run.arrays["two_point_err"])
+    assert [c.get_label() for c in axes.containers] == ["path", "total"]
+    assert axes.get_yscale() == "log"
+    # Both know the same mass: one curve.
+    dashed = points(axes, "cosh with the known mass")
+    np.testing.assert_allclose(dashed[-1], (3, two[0].arrays["two_point"][-1]))
+    assert "0.667" in said
+    first = two[0].arrays["two_point"][0]
+    assert f"path: {first:.3f} ± 0.010 at 0" in said
+
+
+@pytest.mark.parametrize("noise", [-0.5, np.nan])
+def test_a_two_point_function_may_be_lost_in_noise(noise, run, tmp_path):
+    value = run.arrays["two_point"]
+    lost = evaluated(run, arrays={"two_point": np.array([*value[:-1], noise])})
+    axes, said = drawn("two-point", lost)
+    assert isinstance(axes.figure, Figure)
+    save(axes.figure, tmp_path / "a.png")
+    # And no curve through the last point.
+    assert not [line for line in axes.lines if "cosh" in str(line.get_label())]
+    assert "cosh" not in said
+
+
+def test_nothing_is_said_of_a_mass_that_is_not_known(run):
+    axes, said = drawn("two-point", evaluated(run, observables=None))
+    assert len(axes.containers) == 1
+    assert "cosh" not in said
+    with pytest.raises(pg.MissingData, match="different lengths"):
+        drawn("two-point", evaluated(run, arrays={"two_point_err": np.zeros(2)}))
+
+
+def test_observables_are_drawn_in_standard_errors(run):
+    ward = {"value": 0.6, "error": 0.1, "reference": 0.5, "reference_error": 0.0}
+    axes, said = drawn("observables", evaluated(run, bias=50, ward_identity=ward))
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    assert names == ["⟨φ²⟩", "m L", "Ward identity"]
+    # 50 errors off: at the edge, with its number.
+    np.testing.assert_allclose(points(axes, "path")[:, 0], [6.0, -2.0, 1.0])
+    assert [text.get_text() for text in axes.texts] == ["+50"]
+    chain = points(axes, "path, Markov chain")
+    np.testing.assert_allclose(chain[:, 0], [2.0])  # (0.17 - 0.16) / hypot(0.003, 0.004)
+    assert abs(chain[0, 1] - points(axes, "path")[0, 1]) < 0.5  # in the same line of the axes
+    assert "path: ⟨φ²⟩ +50.0, m L -2.0, Ward identity +1.0." in said
+
+
+def test_of_several_runs_the_chains_are_left_out(two):
+    axes, _ = drawn("observables", evaluated(two[0], bias=1), evaluated(two[1], bias=-1))
+    np.testing.assert_allclose(points(axes, "path")[:, 0], [1, -2])
+    np.testing.assert_allclose(points(axes, "total")[:, 0], [-1, -2])
+    assert len([line for line in axes.lines if not str(line.get_label()).startswith("_")]) == 2
+
+
+def test_groups_of_one_method_are_told_apart(run, tmp_path):
+    other = evaluated(make_run(tmp_path / "other", flow={"channels": 9}))
+    axes, _ = drawn("two-point", run, other)
+    assert [c.get_label() for c in axes.containers] == ["path, channels 6", "path, channels 9"]
+    looks = {(c.lines[0].get_color(), c.lines[0].get_marker()) for c in error_bars(axes)}
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("observables", [None, {"phi_2": {"value": 1.0}}, "nonsense"])
+def test_without_known_values_there_is_nothing_to_draw(observables, run):
+    with pytest.raises(pg.MissingData, match="nothing is known"):
+        drawn("observables", evaluated(run, observables=observables))
+
+
+def test_weights_of_a_lattice_are_those_of_any_flow(run):
+    axes, said = drawn("weights", run)
+    (histogram,) = axes.patches
+    assert isinstance(histogram, StepPatch)
+    assert histogram.get_data()[0].sum() == 500
+    assert "500 draws" in said
+    assert "draws" not in PANELS
+
+
+def test_labels_of_the_overview_stay_inside_and_apart(run):
+    figure = overview_figure(run)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
-    boxes = [axes.get_tightbbox(renderer) for part in figure.subfigs for axes in part.axes]
+    places = figure.subfigs or [figure]
+    shown = [axes for part in places for axes in part.axes if axes.axison]
+    boxes = [box for axes in shown if (box := axes.get_tightbbox(renderer)) is not None]
+    assert len(boxes) == 2 + len(PANELS) - 1  # fields have no axis
     for i, box in enumerate(boxes):
         assert box.x0 >= -1
         assert box.x1 <= figure.bbox.x1 + 1
         assert not any(box.overlaps(other) for other in boxes[:i])
 
 
-def test_what_a_lattice_run_lacks_is_said_in_its_panel(tmp_path):
-    weights = np.array([0.1, np.nan, 0.2, -np.inf])
-    result = {"step": 30, "samples": 9, "ess": None, "observables": None, "ward_identity": None}
-    figure = _plots.lattice_figure([], {"log_weight": weights}, result)
-    _plots.save(figure, tmp_path / "a.png")
-    axes = [axes for part in figure.subfigs for axes in part.axes]
-    assert axes[2].get_title() == "ESS unknown of 9 draws\n4 shown, 2 not finite"
-    said = [" ".join(t.get_text() for t in a.texts).replace("\n", " ") for a in axes[3:]]
-    assert "no fields" in said[0]
-    assert "no two-point" in said[1]
-    assert "no observables with a known reference" in said[2]
-
-
-def test_one_lost_draw_does_not_squeeze_the_histogram():
-    log_weight = np.concatenate([0.2 * np.random.default_rng(0).normal(size=4000), [-60.0, 5.0]])
-    run = _plots.Evaluated("", [], {"log_weight": log_weight}, {"ess": 0.5, "samples": 4002})
-    (axes,) = _plots.single_figure("weights", [run]).axes
-    assert axes.get_title() == "ESS 50.00% of 4,002 draws\n1 further left"
-    heights = [bar.get_height() for bar in axes.patches]
-    assert sum(heights) == 4001
-    assert heights[-1] == 1  # large weights are always shown
-    assert axes.get_xlim()[0] > -10
-
-
-@pytest.mark.parametrize("noise", [-0.5, np.nan])
-def test_a_two_point_function_may_be_lost_in_noise(noise, tmp_path):
-    arrays, result = make_evaluation(make_run(tmp_path / "a", rows_of([0.5])))
-    arrays["two_point"][-1] = noise
-    arrays["two_point_err"][-1] = 1.0
-    figure = _plots.single_figure("two-point", [_plots.Evaluated("", [], arrays, result)])
-    _plots.save(figure, tmp_path / "a.png")
-    assert len(figure.axes[0].get_legend().get_texts()) == 1  # and no curve through the last point
-
-
-# The command
-
-
-def test_plot_writes_every_figure_in_every_format(four, tmp_path, capsys):
-    for path in four[:2]:
-        make_evaluation(RunDir.open(path))
-    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    kinds = ("training", "fields", "two-point", "weights", "observables", "all")
-    for i, kind in enumerate(kinds):
-        ending = list(starts)[i % 3]
-        out = tmp_path / f"{kind}.{ending}"
-        runs = four[:1] if kind in ("training", "all") else four[:2]
-        assert main(["plot", *map(str, runs), "--out", str(out), "--figure", kind]) == 0
-        assert out.read_bytes().startswith(starts[ending])
-        captured = capsys.readouterr()
-        assert captured.out == f"picture: {out}\n"
-        assert captured.err == ""
-
-
-@pytest.mark.parametrize("ending", ["svg", "pdf"])
-def test_the_same_numbers_give_the_same_file(ending, tmp_path):
-    files = [tmp_path / f"{i}.{ending}" for i in (0, 1)]
-    for file in files:
-        figure = style.new_figure(2.0, 2.0)
-        figure.subplots().plot([0, 1], [1, 2], marker="o")
-        _plots.save(figure, file)
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
-def test_plot_says_what_is_missing_and_what_to_do(four, tmp_path, capsys):
-    out = tmp_path / "x.png"
-    run = four[0]
-    assert "name at least one run" in refused(capsys, "plot", "--out", out)
-    assert "--out must end in .png, .svg or .pdf" in refused(capsys, "plot", run, "--out", "x.doc")
-    said = refused(capsys, "plot", run, "--out", out)
-    assert f"{run} has not been evaluated: pathgrad evaluate {run}" in said
-    make_evaluation(RunDir.open(run), arrays=False)
-    said = refused(capsys, "plot", run, "--out", out, "--figure", "weights")
-    assert f"pathgrad evaluate {run}" in said
-    (run / "evaluation.npz").write_bytes(b"PK\3\4 torn")
-    said = refused(capsys, "plot", run, "--out", out)
-    assert "evaluation.npz cannot be read" in said
-    np.savez(run / "evaluation.npz", log_weight=np.zeros(3))
-    assert "has no fields" in refused(capsys, "plot", run, "--out", out, "--figure", "fields")
-    (run / "evaluation.json").write_text("{")
-    assert "evaluation.json cannot be read" in refused(capsys, "plot", run, "--out", out)
-    toy = tmp_path / "toy"
-    RunDir.create(toy, {"experiment": "toy", "options": {"training": {"estimator": "path"}}})
-    said = refused(capsys, "plot", toy, "--out", out, "--figure", "weights")
-    assert "--figure training" in said
-    assert not out.exists()
-    assert main(["plot", str(toy), "--out", str(out)]) == 0  # of a toy run, its training is all
-    nowhere = tmp_path / "none" / "x.png"
-    assert "cannot be written" in refused(capsys, "plot", toy, "--out", nowhere)
-
-
-def test_an_old_evaluation_is_drawn_with_a_word(four, tmp_path, capsys):
-    make_evaluation(RunDir.open(four[0]), step=20)
-    words = ["plot", str(four[0]), "--out", str(tmp_path / "x.png"), "--figure", "weights"]
-    assert main(words) == 0
-    assert "is of step 20, the run now at step 30: pathgrad evaluate" in capsys.readouterr().err
-
-
-def test_reading_runs_takes_no_jax(four, tmp_path):
-    make_evaluation(RunDir.open(four[0]))
-    words = ["plot", str(four[0]), "--out", str(tmp_path / "x.png"), "--figure", "two-point"]
-    code = f"import sys; from pathgrad._cli.main import main; main({words!r}); sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-    code = "import sys; import pathgrad._cli.plot; sys.exit('numpy' in sys.modules)"
+def test_reading_lattice_runs_takes_no_jax(run, tmp_path):
+    code = (
+        "import sys, pathgrad as pg; from pathgrad._show.figure import panel_figure;"
+        f"run = pg.Run.open({str(run.path)!r}); run.experiment.tables(run); run.experiment.warnings(run);"
+        "panels = run.experiment.panels(); groups = pg.group_runs([run]);"
+        "[panel_figure(panel, groups) for panel in panels.values()]; sys.exit('jax' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

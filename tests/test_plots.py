@@ -1,238 +1,278 @@
-"""Training curves, their averages and axes, from run directories made up here."""
+"""Training curves and figures, from run directories made up here."""
+
+import dataclasses
+import math
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
-from pathgrad import _plots
-from pathgrad._cli import compare
-from pathgrad._cli.main import main
-from pathgrad._plots import style
-from pathgrad._train.row import Row
+from pathgrad._runs.look import LOOKS
+from pathgrad._runs.panel import MissingData
+from pathgrad._runs.run import Run
+from pathgrad._runs.series import rolling_mean, usual_window
+from pathgrad._show import style
+from pathgrad._show.curves import BEST, DOUBTFUL, EVALUATED, constants, curve_panel, training_panels
+from pathgrad._show.figure import overview_figure, panel_figure, time_figure, training_figure
 
-from .run_helpers import changed, four_runs, make_run, read, rows_of
-
-
-@pytest.fixture
-def four(tmp_path):
-    return four_runs(tmp_path)
-
-
-# Averages and axes
-
-
-def test_rolling_mean_of_a_known_series():
-    series = np.array([1.0, 2.0, 6.0, 3.0, 8.0])
-    np.testing.assert_allclose(style.rolling_mean(series, 3), [1.5, 3, 11 / 3, 17 / 3, 5.5])
-    np.testing.assert_allclose(style.rolling_mean(series, 1), series)
-    # In the middle, a straight line stays one: the window is not behind its value.
-    line = 3.0 * np.arange(20)
-    np.testing.assert_allclose(style.rolling_mean(line, 5)[2:-2], line[2:-2])
-    assert style.rolling_mean(np.empty(0), 3).shape == (0,)
-    assert [style.usual_window(n) for n in (0, 1, 20, 100, 400)] == [1, 1, 3, 5, 21]
+from .show_helpers import (
+    COST,
+    CURVES,
+    EXPERIMENT,
+    SHARE,
+    draws,
+    evaluate,
+    four_runs,
+    grouped,
+    make_run,
+    rows_of,
+)
 
 
-def test_mean_curve_interpolates_where_all_curves_are():
-    slow = (np.array([2.0, 4.0, 6.0]), np.array([0.0, 2.0, 4.0]))
-    quick = (np.array([1.0, 3.0, 5.0]), np.array([1.0, 3.0, 7.0]))
-    x, y = style.mean_curve([slow, quick])
-    np.testing.assert_allclose(x, [2, 3, 4, 5])
-    np.testing.assert_allclose(y, [(0 + 2) / 2, (1 + 3) / 2, (2 + 5) / 2, (3 + 7) / 2])
-    apart = (np.array([7.0, 8.0]), np.array([1.0, 1.0]))
-    assert len(style.mean_curve([slow, apart])[0]) == 0
+def drawn(panel, runs):
+    """Return axes with a panel of runs, and what it says of itself."""
+    axes = style.new_figure(4.0, 3.0).subplots()
+    return axes, panel.draw(axes, grouped(runs))
 
 
-def test_the_ess_axis_gives_each_nine_the_same_room():
-    np.testing.assert_allclose(style.ess_to_height([0, 0.9, 0.99, 0.999]), [0, 1, 2, 3], atol=1e-12)
-    sizes = np.array([0.0, 0.3, 0.97, 0.9999])
-    np.testing.assert_allclose(style.height_to_ess(style.ess_to_height(sizes)), sizes, atol=1e-12)
-    assert np.isfinite(style.ess_to_height(1.0))
-    figure = style.new_figure(4.0, 3.0)
-    axes = figure.subplots()
-    style.ess_axis(axes, np.array([0.05, 0.9993]))
+def labelled(axes):
+    return dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+
+
+def points(line):
+    """Return x and y of a curve."""
+    return np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+
+
+def finished(figure):
+    """Draw a figure to its end, and return its axes that show something."""
+    figure.canvas.draw()
+    return [axes for axes in figure.axes if axes.axison]
+
+
+def is_finite(axes):
+    return np.isfinite([*axes.get_xlim(), *axes.get_ylim()]).all()
+
+
+# Axes
+
+
+def test_the_axis_of_shares_gives_each_nine_the_same_room():
+    shares = np.array([0.0, 0.3, 0.97, 0.9999])
+    back = style.height_to_share(style.share_to_height(shares))
+    np.testing.assert_allclose(back, shares, atol=1e-12)
+    assert np.isfinite(style.share_to_height(1.0))
+    axes = style.new_figure(4.0, 3.0).subplots()
+    style.share_axis(axes, np.array([0.05, np.nan, 0.9993]))
     low, high = axes.get_ylim()
     assert low < 0.05 < 0.9993 < high
-    figure.canvas.draw()
+    axes.figure.canvas.draw()
     pixels = axes.transData.transform([(0, e) for e in (0.9, 0.99, 0.999)])[:, 1]
     assert pixels[2] - pixels[1] == pytest.approx(pixels[1] - pixels[0], rel=1e-6)
-    labels = [text.get_text() for text in axes.get_yticklabels()]
-    assert {"50 %", "90 %", "97 %", "99 %", "99.9 %"} <= set(labels)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 0.05), (0.2, 0.4), (0.972, 0.978), (0.9, 0.99999)])
-def test_the_ess_axis_has_ticks_that_do_not_crowd(low, high):
-    ticks = style.ess_ticks(low, high)
-    heights = style.ess_to_height(ticks)
-    bottom, top = style.ess_to_height([low, high])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 0.02), (0.3, 0.31), (0.0, 0.999999), (0.9, 0.97), (0.99, 0.9999)]
+)
+def test_ticks_of_shares_do_not_crowd(low, high):
+    ticks = style.share_ticks(low, high)
     assert len(ticks) >= 3
     assert low <= min(ticks) <= max(ticks) <= high
-    assert np.diff(heights).min() > 0.05 * (top - bottom)
+    heights = style.share_to_height(ticks)
+    assert np.diff(heights).min() > 0.05 * (style.share_to_height(high) - style.share_to_height(low))
 
 
-# Training curves
+def test_numbers_of_axes():
+    short = [style.short(v) for v in (0.25, -3.0, 1400.0, 25e3, 2e6)]
+    assert short == ["0.25", "−3", "1,400", "25k", "2M"]
+    assert [style.power_of_ten(v) for v in (1e-6, 0.05, 200.0, 1e7)] == ["10⁻⁶", "0.05", "200", "10⁷"]
 
 
-def trainings(paths, tmp_path, monkeypatch):
-    """The runs as `compare.plot` hands them to the figure."""
-    seen = []
-    monkeypatch.setattr(_plots, "plot_comparison", lambda runs, path: seen.extend(runs))
-    compare.plot(read(paths), tmp_path / "x.png")
-    return seen
+def test_long_curves_are_thinned_to_their_extremes():
+    x = np.arange(20_000.0)
+    y = np.sin(x)
+    y[12_345] = 9.0
+    fewer, values = style.thinned(x, y)
+    assert len(fewer) <= style.MOST_POINTS + 2
+    assert (fewer[0], fewer[-1]) == (x[0], x[-1])
+    assert 9.0 in values
+    np.testing.assert_array_equal(values, y[fewer.astype(int)])
 
 
-def test_curves_of_seeds_and_their_mean(four, tmp_path, monkeypatch):
-    figure = _plots.comparison_figure(trainings(four, tmp_path, monkeypatch))
-    by_step, by_time, norms = figure.axes
-    thick = [line for line in by_step.lines if line.get_linewidth() > 2]
-    assert [line.get_label() for line in thick] == ["path", "total"]
-    np.testing.assert_allclose(thick[0].get_xydata(), [(10, 0.2), (20, 0.5), (30, 0.97)])
-    np.testing.assert_allclose(thick[1].get_ydata(), [0.2, 0.5, 0.85])
-    thin = [line.get_ydata()[-1] for line in by_step.lines if line.get_linewidth() < 1]
-    np.testing.assert_allclose(thin, [0.96, 0.98, 0.80, 0.90])
-    path, total = (line for line in by_time.lines if line.get_linewidth() > 2)
-    np.testing.assert_allclose(path.get_xdata(), [5, 10, 15])
-    np.testing.assert_allclose(total.get_xdata(), [4, 8, 12])
-    # Told apart in grey too.
-    assert path.get_linestyle() != total.get_linestyle()
-    luminance = [
-        np.dot(mpl.colors.to_rgb(each.get_color()), (0.3, 0.59, 0.11)) for each in (path, total)
-    ]
-    assert abs(luminance[0] - luminance[1]) > 0.2
-    assert norms.get_yscale() == "log"
-    (legend,) = figure.legends
-    texts = [text.get_text() for text in legend.get_texts()]
-    assert texts == ["path (mean of 2 runs)", "total (mean of 2 runs)"]
+# Curves
 
 
-def test_norms_are_raw_and_smoothed():
-    norms = np.array([8.0, 4, 2, 4, 1, 1, 3, 1, 1])
-    run = _plots.Training("a", "path", rows_of([0.5] * 9, norm=norms))
-    raw, smooth = _plots.comparison_figure([run]).axes[2].lines
-    np.testing.assert_allclose(raw.get_ydata(), norms)
-    # Of few rows the sizes are shown as they are.
-    (sizes,) = _plots.comparison_figure([run]).axes[0].lines
-    np.testing.assert_allclose(sizes.get_ydata(), 0.5)
-    np.testing.assert_allclose(smooth.get_ydata()[[0, 1, 4, 8]], [6, 14 / 3, 2, 1])
-    assert raw.get_linewidth() < smooth.get_linewidth()
+def test_the_mean_of_seeds_is_thick_over_thin_ones(tmp_path):
+    axes, said = drawn(curve_panel(SHARE, "step"), four_runs(tmp_path))
+    curves = labelled(axes)
+    assert list(curves) == ["path (mean of 2 runs)", "total (mean of 2 runs)"]
+    for curve, method, end in zip(curves.values(), ("path", "total"), (0.97, 0.85), strict=True):
+        np.testing.assert_allclose(points(curve), [[10, 20, 30], [0.2, 0.5, end]])
+        assert curve.get_color() == LOOKS[method].colour
+    thin = [each for each in axes.lines if each.get_linewidth() < 1]
+    assert len(thin) == 4
+    assert all(t.zorder < c.zorder for t in thin for c in curves.values())
+    assert "97.00 %" in said
+    assert "85.00 %" in said
+    assert axes.get_yscale() == "function"
 
 
-def test_sizes_of_many_rows_are_smoothed_over_their_noise():
-    noise = 0.05 * (-1.0) ** np.arange(200)
-    run = _plots.Training("a", "path", rows_of(list(0.5 + noise)))
-    axes = _plots.comparison_figure([run]).axes[0]
+def test_time_has_a_unit_that_suits_it(tmp_path):
+    run = make_run(tmp_path / "run", rows_of([0.2, 0.5, 0.9], seconds=1200.0))
+    axes, _ = drawn(curve_panel(SHARE, "seconds"), [run])
+    np.testing.assert_allclose(points(axes.lines[0])[0], [20, 40, 60])
+    assert "minutes" in axes.get_xlabel()
+
+
+def test_many_rows_are_smoothed_and_drawn_raw_behind(tmp_path):
+    noise = np.random.default_rng(0).uniform(0.5, 2.0, size=200)
+    rows = rows_of([0.5] * 200, gradient_norm=[*map(float, noise)])
+    axes, _ = drawn(curve_panel(CURVES[0], "step"), [make_run(tmp_path / "run", rows)])
     raw, smooth = axes.lines
-    assert "rolling mean" in axes.get_ylabel()
-    np.testing.assert_allclose(raw.get_ydata(), 0.5 + noise)
-    # Five rows: two of one sign, three of the other.
-    np.testing.assert_allclose(np.abs(smooth.get_ydata()[2:-2] - 0.5), 0.01)
+    np.testing.assert_allclose(points(raw)[1], noise)
+    np.testing.assert_allclose(points(smooth)[1], rolling_mean(noise, usual_window(200)))
+    assert axes.get_yscale() == "log"
+    assert "rolling mean" in axes.get_xlabel()
 
 
-def test_groups_of_one_estimator_have_markers_and_sizes_have_rows(tmp_path, monkeypatch):
-    for rate in (0.1, 0.01):
-        make_run(tmp_path / f"r{rate}", rows_of([0.2, 0.5]), learning_rate=rate)
-    runs = trainings([tmp_path / "r0.1", tmp_path / "r0.01"], tmp_path, monkeypatch)
-    assert {run.label for run in runs} == {"path, learning rate 0.1", "path, learning rate 0.01"}
-    first, second = _plots.comparison_figure(runs).axes[0].lines
-    assert first.get_color() == second.get_color()
-    assert first.get_marker() != second.get_marker()
-    make_run(tmp_path / "large", rows_of([0.1, 0.2]), size=12)
-    runs = trainings([tmp_path / "large", tmp_path / "r0.01"], tmp_path, monkeypatch)
-    figure = _plots.comparison_figure(runs)
-    assert len(figure.axes) == 6
-    assert [figure.axes[i].get_title(loc="left") for i in (0, 3)] == ["L = 6", "L = 12"]
-    np.testing.assert_allclose(figure.axes[3].lines[0].get_ydata(), [0.1, 0.2])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["path"]
+def test_what_is_judged_by_its_best_is_marked_there_and_cut_where_it_fell(tmp_path):
+    losses = [1000.0, *(100 + 3 * math.cos(i) for i in range(99))]
+    rows = rows_of([0.5] * 100, validation=losses, epoch=[*map(float, range(100))])
+    panel = curve_panel(COST, "epoch", is_followed=True)
+    axes, _ = drawn(panel, [make_run(tmp_path / "run", rows, target="data")])
+    dots = [points(each) for each in axes.lines if each.get_linestyle() == "None"]
+    assert [(*x, *y) for x, y in dots if len(x)] == [(np.argmin(losses), min(losses))]
+    assert BEST in labelled(axes)
+    low, high = axes.get_ylim()
+    assert low < min(losses) < max(losses[10:]) < high < 200
+    # What others reached is drawn if it is near; here it is within the limits.
+    published = next(line for label, line in labelled(axes).items() if "99.00" in label)
+    assert published.get_ydata()[0] == 99.0
 
 
-def test_runs_that_have_hardly_begun(tmp_path):
-    one, none = rows_of([0.5]), []
-    failed = [Row(10, 1.0, skipped=10)]
-    runs = [
-        _plots.Training("one", "path", one),
-        _plots.Training("none", "total", none),
-        _plots.Training("failed", "strange", failed),
+def test_evaluations_and_broken_bounds_are_marked(tmp_path):
+    rows = rows_of([0.2, 0.5, 0.9], below_bound=[None, 0.3, None])
+    run = evaluate(make_run(tmp_path / "run", rows), ess=0.8, step=20)
+    axes, _ = drawn(curve_panel(SHARE, "seconds", is_followed=True), [run])
+    marks = labelled(axes)
+    assert {EVALUATED, DOUBTFUL} <= set(marks)
+    assert (*marks[DOUBTFUL].get_xdata(), *marks[DOUBTFUL].get_ydata()) == (2.0, 0.5)
+    diamonds = [points(each) for each in axes.lines if each.get_marker() == "D"]
+    assert (2.0, 0.8) in [(*x, *y) for x, y in diamonds]
+    # Of a step that no row has, nobody knows where it belongs.
+    run = evaluate(run, ess=0.8, step=25)
+    axes, _ = drawn(curve_panel(SHARE, "step", is_followed=True), [run])
+    assert EVALUATED not in labelled(axes)
+
+
+def test_lengths_that_differ_much_make_the_axis_logarithmic(tmp_path):
+    short = make_run(tmp_path / "a", rows_of([0.5, 0.9]), method="gauss-newton")
+    for count, scale in ((30, "linear"), (60, "log")):
+        long = make_run(tmp_path / f"b{count}", rows_of([0.5] * count), method="path")
+        axes, _ = drawn(curve_panel(SHARE, "step"), [short, long])
+        assert axes.get_xscale() == scale
+        low, high = axes.get_xlim()
+        assert low <= 10 <= 10 * count <= high
+
+
+def test_groups_of_one_method_have_markers(tmp_path):
+    runs = [make_run(tmp_path / str(w), rows_of([0.5] * 40), width=w) for w in (8, 16, 32)]
+    groups = grouped(runs)
+    looks = style.looks_of(groups)
+    assert len({how["color"] for how in looks}) == 1
+    assert len({how["marker"] for how in looks}) == 3
+    axes, _ = drawn(curve_panel(SHARE, "step"), runs)
+    assert len(labelled(axes)) == 3
+
+
+def test_a_number_that_never_changes_is_told_instead_of_drawn(tmp_path):
+    groups = grouped([make_run(tmp_path / "run", rows_of([0.2, 0.5]))])
+    drawn_ = [each.quantity.name for each in training_panels(groups)]
+    assert drawn_ == ["ess", "gradient_norm", "kl"]
+    (said,) = constants(groups)
+    assert "32" in said
+
+
+def test_whole_time_counts_the_runs_it_began_with(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run", rows_of([0.2, 0.5]))
+    monkeypatch.setattr(type(EXPERIMENT), "seconds_before", lambda self, run: 100.0)
+    axes, _ = drawn(curve_panel(SHARE, "seconds", whole_time=True), [Run.open(run.path, EXPERIMENT)])
+    np.testing.assert_allclose(points(axes.lines[0])[0], [101, 102])
+    assert axes.get_xscale() == "log"
+
+
+# Figures
+
+
+def test_figures_have_a_row_for_each_problem_and_one_legend(tmp_path):
+    runs = four_runs(tmp_path)
+    runs += [make_run(tmp_path / "big", rows_of([0.3, 0.6, 0.9]), target="larger tins")]
+    groups = grouped(runs)
+    every = finished(training_figure(groups))
+    assert len(every) == 2 * 4
+    assert all(is_finite(axes) and axes.get_xlabel() and axes.get_title("left") for axes in every)
+    figure = time_figure(groups)
+    assert len(finished(figure)) == 2
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "path (mean of 2 runs)",
+        "total (mean of 2 runs)",
+        "path",
     ]
-    figure = _plots.comparison_figure(runs)
-    (dot,) = figure.axes[0].lines
-    assert dot.get_marker() == "o"
-    texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts == ["one", "none (no rows yet)", "failed"]
-    _plots.save(figure, tmp_path / "one.png")
-    empty = _plots.comparison_figure(runs[1:])
-    assert [text.get_text() for text in empty.axes[0].texts] == ["no rows yet"]
-    _plots.plot_comparison([], tmp_path / "nothing.png")
-    assert (tmp_path / "nothing.png").exists()
 
 
-def test_sizes_that_cannot_be_trusted_are_crossed_out():
-    rows = changed(rows_of([0.2, 0.9, 0.99]), 1, below_bound=0.3)
-    figure = _plots.comparison_figure([_plots.Training("a", "total", rows)])
-    (crosses,) = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
-    np.testing.assert_allclose(crosses.get_xydata(), [(20, 0.9)])
-    assert "not to be trusted" in figure.legends[0].get_texts()[-1].get_text()
+def test_runs_that_have_hardly_begun_are_drawn(tmp_path):
+    runs = [make_run(tmp_path / "none", []), make_run(tmp_path / "one", rows_of([0.3]), width=8)]
+    odd = rows_of([0.3, 0.6])
+    runs += [make_run(tmp_path / "zero", [dataclasses.replace(r, gradient_norm=0.0) for r in odd])]
+    for shown in (runs, runs[:1], runs[1:2], runs[2:]):
+        assert all(is_finite(axes) for axes in finished(training_figure(grouped(shown))))
+    (legend,) = training_figure(grouped(runs[:2])).legends
+    assert any("no rows yet" in text.get_text() for text in legend.get_texts())
 
 
-def test_long_labels_and_many_runs_fit(tmp_path):
+def test_labels_with_dollars_are_no_formulas(tmp_path):
     runs = [
-        _plots.Training(f"{'a long name ' * 9}{i}", ["path", "total"][i % 2], rows_of([0.1, 0.5]))
-        for i in range(14)
+        make_run(tmp_path / str(i), rows_of([0.5, 0.6]), target=f"$\\bad{i}", width=f"$x_{i}")
+        for i in range(2)
     ]
-    figure = _plots.comparison_figure(runs)
-    _plots.save(figure, tmp_path / "many.png")
-    legend = figure.legends[0].get_window_extent()
-    assert legend.x0 >= 0
-    assert legend.x1 <= figure.bbox.x1
-    assert all(axes.get_window_extent().y1 < legend.y0 for axes in figure.axes)
-    assert all(axes.get_window_extent().height > 100 for axes in figure.axes)
+    groups = grouped(runs)
+    finished(training_figure(groups))
+    texts = [text.get_text() for text in training_figure(groups).findobj(Text)]
+    assert r"fairground $\bad0" in texts
 
 
-def test_time_has_a_unit_that_suits_it():
-    hours = _plots.Training("a", "path", rows_of([0.1, 0.2], seconds=7200.0))
-    axes = _plots.comparison_figure([hours]).axes[1]
-    assert axes.get_xlabel() == "hours of training"
-    np.testing.assert_allclose(axes.lines[0].get_xdata(), [2, 4])
-    assert style.time_unit(601.0)[1] == "minutes"
+def test_a_panel_alone_and_of_each_group(tmp_path):
+    runs = [evaluate(run, arrays=draws(i)) for i, run in enumerate(four_runs(tmp_path))]
+    panels, groups = EXPERIMENT.panels(), grouped(runs)
+    assert len(finished(panel_figure(panels["spread"], groups))) == 1
+    assert len(finished(panel_figure(panels["shots"], groups))) == 2
+    # Of runs that were not evaluated there is none, and the message says what to do.
+    for run in runs:
+        (run.path / "evaluation.npz").unlink()
+    bare = grouped([Run.open(run.path, EXPERIMENT) for run in runs])
+    with pytest.raises(MissingData, match="pathgrad evaluate"):
+        panel_figure(panels["spread"], bare)
+    with pytest.raises(MissingData, match="never anything"):
+        panel_figure(panels["never"], groups)
 
 
-def test_drawing_leaves_the_settings_of_matplotlib_alone():
+def test_the_overview_says_what_is_missing_in_its_place(tmp_path):
+    arrays = draws()
+    del arrays["tins"]
+    run = evaluate(make_run(tmp_path / "run", rows_of([0.2, 0.5, 0.9])), arrays=arrays)
+    every = [axes for axes in finished(overview_figure(run)) if axes.get_title("left")]
+    assert {axes.get_title("left") for axes in every} >= {"Spread of the shots", "Shots", "Never"}
+    assert "Tins" not in {axes.get_title("left") for axes in every}
+    never = next(axes for axes in every if axes.get_title("left") == "Never")
+    assert "never anything" in never.texts[0].get_text().replace("\n", " ")
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_alone(tmp_path):
     before = dict(mpl.rcParams)
-    _plots.comparison_figure([_plots.Training("a", "path", rows_of([0.1, 0.2]))])
+    groups = grouped(four_runs(tmp_path))
+    for name in ("a.svg", "b.svg"):
+        style.save(training_figure(groups), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert dict(mpl.rcParams) == before
-
-
-def test_time_alone_has_a_panel_for_each_problem_and_a_logarithmic_axis(tmp_path):
-    rows = {"gauss-newton": rows_of([0.5, 0.99], 20.0), "path": rows_of([0.3, 0.6, 0.9], 10.0)}
-    runs = [
-        _plots.Training(method, method, rows[method], panel)
-        for panel in ("L = 6", "L = 12")
-        for method in rows
-    ]
-    figure = _plots.time_figure(runs)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["L = 6", "L = 12"]
-    for axes in figure.axes:
-        assert axes.get_xscale() == "log"
-        second, first = axes.lines
-        np.testing.assert_allclose(second.get_xdata(), [20, 40])
-        np.testing.assert_allclose(second.get_ydata(), [0.5, 0.99])
-        np.testing.assert_allclose(first.get_xdata(), [10, 20, 30])
-        assert second.get_color() != first.get_color()
-    make_run(tmp_path / "run", rows["path"])
-    assert (
-        main(["plot", str(tmp_path / "run"), "--figure", "time", "--out", str(tmp_path / "t.png")])
-        == 0
-    )
-    assert (tmp_path / "t.png").stat().st_size > 5000
-
-
-def test_time_alone_counts_the_runs_it_began_with(tmp_path, monkeypatch):
-    make_run(tmp_path / "small", rows_of([0.5, 0.6], 7.0))
-    make_run(tmp_path / "middle", rows_of([0.5], 5.0), size=8, init_from=str(tmp_path / "small"))
-    make_run(tmp_path / "large", rows_of([0.7], 3.0), size=12, init_from=str(tmp_path / "middle"))
-    (summary,) = read([tmp_path / "large"])
-    assert summary.seconds_before == 14 + 5
-    seen = []
-    monkeypatch.setattr(_plots, "plot_time", lambda runs, path: seen.extend(runs))
-    compare.plot([summary], tmp_path / "x.png", time_alone=True)
-    assert seen[0].rows[0].seconds == 14 + 5 + 3
-    assert seen[0].label == "path, from a smaller lattice"
-    assert summary.rows[0].seconds == 3

@@ -2,16 +2,15 @@
 
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pathgrad._cli.main import main
+from pathgrad._runs.comparison import compare_groups
+from pathgrad._show.page import make_page
 
-from .run_helpers import because, changed, make_evaluation, make_run, rows_of
+from .show_helpers import EVIL, because, draws, evaluate, grouped, make_run, rows_of
 
-RESULTS = Path(__file__).parent.parent / "results"
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -20,10 +19,8 @@ pytestmark = [
     pytest.mark.skipif(
         CHROMIUM is None,
         reason="no Chromium is installed: `apt-get install chromium`, or name one in CHROMIUM",
-    ),
+    )
 ]
-
-EVIL = "<img src=x onerror=alert(1)>"
 
 # Contrast as WCAG defines it, of all visible text; what lies behind is mixed from the elements around it.
 CONTRASTS = """() => {
@@ -59,27 +56,27 @@ CONTRASTS = """() => {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory):
-    """Two estimators with two seeds, one of them in trouble, a run that was killed, and one of a toy."""
+    """Two methods with two seeds, one in trouble; runs with data, one that was killed, one without rows."""
     folder = tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(3)
-    for estimator in ("path", "total"):
+    runs = []
+    for method in ("path", "total"):
         for seed in (0, 1):
-            ends = 1 - 0.9 ** np.arange(1, 61) + 0.01 * rng.uniform(size=60) * (estimator == "path")
-            rows = rows_of([*map(float, 0.99 * ends)], gradient_snr=1.5, evaluations=32.0 + seed)
-            rows = changed(rows, 40, kl=None, below_bound=0.2)
-            run = make_run(folder / f"{estimator}{seed}", rows, estimator=estimator, seed=seed)
-            bad = {
-                "warnings": [f"K-hat is too large {EVIL}: `pathgrad evaluate`."],
-                "verdict": because("HEAVY_TAIL"),
-            }
-            make_evaluation(
-                run, step=600, ess=0.97, ess_err=0.001, **(bad if estimator == "total" else {})
-            )
-    make_run(folder / EVIL, rows_of([0.2]), learning_rate=0.5, steps=500)
-    make_run(folder / "empty", [], steps=500, size=8)
-    toy = RESULTS / "toy/demo"
+            ends = 1 - 0.9 ** np.arange(1, 61) + 0.01 * rng.uniform(size=60) * (method == "path")
+            bound = [0.2 if i == 40 else None for i in range(60)]
+            rows = rows_of([*map(float, 0.99 * ends)], below_bound=bound)
+            run = make_run(folder / f"{method}{seed}", rows, method=method, seed=seed)
+            bad = {"verdict": because("HEAVY_TAIL"), "glued": 1} if method == "total" else {}
+            found = {"ess": 0.97, "ess_err": 0.001, "tins": 1, "arrays": draws(seed)}
+            runs.append(evaluate(run, **found | bad))
+        losses = [100.0 + 50 * float(np.exp(-i / 5)) for i in range(40)]
+        rows = rows_of([0.5] * 40, validation=losses, epoch=[i / 2 for i in range(40)])
+        runs.append(make_run(folder / f"data-{method}", rows, method=method, target="data"))
+    runs.append(make_run(folder / EVIL, rows_of([0.2]), target="data twice", steps=500))
+    runs.append(make_run(folder / "empty", [], steps=500, target="larger"))
+    groups = grouped(runs)
     out = folder / "report.html"
-    assert main(["report", str(folder), str(toy), "--out", str(out)]) == 0
+    out.write_text(make_page(groups, compare_groups(groups)), "utf-8")
     return out
 
 
@@ -106,9 +103,7 @@ def visit(browser, page_path):
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.on(
             "request",
-            lambda r: (
-                complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None
-            ),
+            lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None,
         )
         page.goto(page_path.as_uri())
         return page
@@ -130,7 +125,7 @@ def test_everything_is_there_and_readable(visit, tmp_path, width, scheme):
     assert overflow(page) <= 0
     assert page.locator("img[src=x]").count() == 0
     assert page.locator("article.card").count() == 6
-    for kind, least in (("svg.chart", 10), ("table", 5), ("img", 2)):
+    for kind, least in (("svg.chart", 10), ("table", 3)):
         boxes = [each.bounding_box() for each in page.locator(kind).all() if each.is_visible()]
         assert len(boxes) >= least
         assert all(box["width"] > 50 and box["height"] > 20 for box in boxes)
@@ -168,15 +163,16 @@ def test_dark_is_dark_and_can_be_chosen(visit):
 
 def test_values_are_shown_under_the_pointer(visit):
     page = visit()
-    chart = page.locator("svg.chart").first  # of the toy: its path gradient ended at 99.58 %
-    box = chart.bounding_box()
+    chart = page.locator("svg.chart[aria-label^='Validation loss']").first
     chart.scroll_into_view_if_needed()
-    chart.hover(position={"x": box["width"] * 0.97, "y": 60})
-    text = page.locator(".tip").inner_text()
-    assert text.startswith("path: ")
-    value, at = text.removeprefix("path: ").split(" % at ")
-    assert float(value) == pytest.approx(99.58, abs=0.01)
-    assert float(at) == pytest.approx(500, abs=2)
+    box = chart.bounding_box()
+    chart.hover(position={"x": box["width"] * 0.97, "y": box["height"] * 0.5})
+    label, _, rest = page.locator(".tip").inner_text().rpartition(": ")
+    assert label in ("path", "total")  # they are the same
+    value, at = rest.split(" at ")
+    # Of the last point: the loss at the last epoch.
+    assert float(value) == pytest.approx(100 + 50 * np.exp(-39 / 5), abs=0.2)
+    assert float(at) == pytest.approx(19.5, abs=0.1)
 
 
 def test_it_reads_fully_without_scripts(visit):

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from pathgrad._train.checkpoint import read_header
+from pathgrad._runs.checkpoint import read_header
 
 TINY = ["--width", "8", "--depth", "1", "--solver-steps", "3", "--batch", "16"]
 
@@ -17,17 +17,7 @@ def start(out: Path, *more: str) -> subprocess.Popen:
     # Small blocks and a checkpoint after each: many moments to be killed at.
     words = ["train", "toy", "--target", "banana", *TINY, "--steps", "3000", "--block", "50"]
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pathgrad",
-            *words,
-            "--out",
-            str(out),
-            "--checkpoint-seconds",
-            "0",
-            *more,
-        ],
+        [sys.executable, "-m", "pathgrad", *words, "--out", str(out), "--checkpoint-seconds", "0", *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -37,7 +27,7 @@ def start(out: Path, *more: str) -> subprocess.Popen:
 
 def wait_for_checkpoints(out: Path, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 120
-    while not list(out.glob("checkpoints/*.ckpt")):
+    while not list(out.glob("checkpoints/*.safetensors")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -50,12 +40,12 @@ def test_killed_and_interrupted_runs_resume_to_the_same_bits(tmp_path):
     wait_for_checkpoints(out, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = read_header(max(out.glob("checkpoints/*.ckpt"))).step
+    done = read_header(max(out.glob("checkpoints/*.safetensors"))).step
     assert done < 3000, "the run was over before it could be killed"
 
     process = start(out, "--resume")
     wait_for_checkpoints(out, process)
-    while read_header(max(out.glob("checkpoints/*.ckpt"))).step <= done:
+    while read_header(max(out.glob("checkpoints/*.safetensors"))).step <= done:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -71,7 +61,7 @@ def test_killed_and_interrupted_runs_resume_to_the_same_bits(tmp_path):
     assert whole.returncode == 0, err
 
     def last(run):
-        return read_header(max((tmp_path / run).glob("checkpoints/*.ckpt")))
+        return read_header(max((tmp_path / run).glob("checkpoints/*.safetensors")))
 
     assert last("broken").step == last("whole").step == 3000
     assert last("broken").sha256 == last("whole").sha256  # every parameter, every optimiser moment

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pathgrad._runs.rundir import RunDir
 from pathgrad._train.row import Row, best_row, is_number
-from pathgrad._train.rundir import RunDir
 
 RESULTS = Path(__file__).parent.parent / "results"
 OLD = sorted(file.parent for file in RESULTS.rglob("metrics.jsonl"))
@@ -49,10 +49,7 @@ def test_no_number_hides_behind_a_method():
 def test_a_row_comes_back_from_its_file(tmp_path):
     run = RunDir.create(tmp_path / "run", {})
     whole = {name: 0.1 * i for i, name in enumerate(Row(0).__dataclass_fields__) if name != "more"}
-    rows = [
-        Row.of(whole | {"step": 7, "skipped": 2, "waiting": 3, "beta": 0.25, "draws": 12}),
-        Row(8),
-    ]
+    rows = [Row.of(whole | {"step": 7, "skipped": 2, "waiting": 3, "beta": 0.25, "draws": 12}), Row(8)]
     for row in rows:
         run.append_metrics(row)
     assert run.read_metrics() == rows

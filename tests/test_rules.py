@@ -4,15 +4,15 @@ import ast
 import inspect
 import types
 
-import pathgrad._api
+import pathgrad
 
-from .test_layers import FILES, LAYERS, SOURCE, part
+from .test_layers import FILES, LAYERS, SOURCE, part, public_names
 
 # Where draws are not what is mapped over, or where `vmap` itself stands. (file, function): why.
 VMAPS = {
-    ("_tree.py", "over_draws"): "the one place",
-    ("_bases/mixture.py", "log_prob"): "over the components of a mixture",
-    ("_divergence.py", "__call__"): "over basis vectors, and over probes",
+    ("_words/tree.py", "over_draws"): "the one place",
+    ("_ingredients/bases.py", "log_prob"): "over the components of a mixture",
+    ("_ingredients/divergence.py", "__call__"): "over basis vectors, and over probes",
     ("metrics.py", "_pareto_shape"): "over candidate parameters of a fit",
     # Outside the solve on purpose: Gauss-Newton wants the gradient of every draw, so each is to have its own
     # copy of the parameters' adjoint. Memory is bounded by its chunk instead.
@@ -42,7 +42,8 @@ def test_draws_are_mapped_over_in_one_place():
 
 def public_functions():
     """Yield every public function, and every method of a public class: name and function."""
-    for name, public in vars(pathgrad._api).items():
+    for name in public_names():
+        public = getattr(pathgrad, name)
         if name.startswith("_"):
             continue
         if isinstance(public, types.ModuleType):

@@ -14,38 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pathgrad._train import rundir
-from pathgrad._train.checkpoint_folder import CheckpointFolder
+from pathgrad._runs import rundir
+from pathgrad._runs.checkpoint_folder import CheckpointFolder
+from pathgrad._runs.provenance import package_version, provenance
+from pathgrad._runs.rundir import RunDir, RunError
+from pathgrad._runs.toml import dump_toml
 from pathgrad._train.row import Row
-from pathgrad._train.rundir import RunDir, RunError, package_version, provenance
-from pathgrad._train.toml import dump_toml
 
 SOURCES = Path(rundir.__file__).parents[2]
-CONFIG = {
-    "experiment": "toy",
-    "seed": 3,
-    "estimator": "path",
-    "target": {"size": [12, 12], "kappa": 0.3},
-}
+CONFIG = {"experiment": "toy", "seed": 3, "estimator": "path", "target": {"size": [12, 12], "kappa": 0.3}}
 
 NASTY = {
     "empty": {},
     "empty table": {"a": {}, "b": {"c": {}}},
     "values after a table": {"a": {"x": 1}, "b": 2, "c": {"y": {"z": 3}, "w": 4}},
     "keys": {"a b": 1, "": 2, "a.b": {"c.d": {'"': 3}}, "ü": 4, "\n": 5, "1": 6, "-": 7, "\\": 8},
-    "texts": {
-        "a": '"',
-        "b": "\\",
-        "c": "C:\\new\\table",
-        "d": "'''",
-        "e": '"""',
-        "f": "",
-        "g": "#",
-    },
-    "controls": {
-        "all": "".join(map(chr, range(0x20))) + "\x7f\x80\x85\u2028\ufeff",
-        "crlf": "\r\n",
-    },
+    "texts": {"a": '"', "b": "\\", "c": "C:\\new\\table", "d": "'''", "e": '"""', "f": "", "g": "#"},
+    "controls": {"all": "".join(map(chr, range(0x20))) + "\x7f\x80\x85\u2028\ufeff", "crlf": "\r\n"},
     "unicode": {"a": "φ⁴ – größe 🎲", "astral": "\U0010ffff", "noncharacter": "\uffff"},
     "escapes as text": {"a": "\\u0041", "b": "\\n", "c": "\\\\n", "d": "\\"},
     "integers": {"a": 0, "b": -1, "c": 2**63 - 1, "d": -(2**63), "bool": True, "no": False},
@@ -76,27 +61,27 @@ def test_toml_keeps_types_and_signs():
 
 def test_toml_writes_kin_as_what_toml_has():
     written = dump_toml(
-        OrderedDict(
-            path=Path("a/b"), pair=(1, (2, 3)), none=None, table={"none": None}, f=np.float64(0.1)
-        )
+        OrderedDict(path=Path("a/b"), pair=(1, (2, 3)), none=None, table={"none": None}, f=np.float64(0.1))
     )
     assert tomllib.loads(written) == {"path": "a/b", "pair": [1, [2, 3]], "table": {}, "f": 0.1}
 
 
-def test_toml_is_pleasant_to_read():
-    assert dump_toml(CONFIG) == (
-        'experiment = "toy"\nseed = 3\nestimator = "path"\n\n[target]\nsize = [12, 12]\nkappa = 0.3\n'
-    )
+def test_toml_keeps_the_bits_of_floats():
+    numbers = np.random.default_rng(0).bytes(8 * 2000)
+    floats = [x for x in np.frombuffer(numbers) if np.isfinite(x)]
+    read = tomllib.loads(dump_toml({"x": floats}))["x"]
+    assert np.asarray(read).tobytes() == np.asarray(floats).tobytes()
 
 
 @pytest.mark.parametrize(
     ("mapping", "error", "message"),
     [
-        ({"a": {"b": object()}}, TypeError, "`a.b` is a object"),
-        ({"a": {1: 2}}, TypeError, "`a` has the key 1"),
-        ({"a": {1: {}}}, TypeError, "`a` has the key 1"),
-        ({"a": [1, None]}, ValueError, "`a` holds None"),
-        ({"a": "\udcff"}, ValueError, "not valid Unicode"),
+        ({"a": {"b": object()}}, TypeError, "`a.b` holds a object"),
+        ({"a": {1: 2}}, TypeError, "key '1'"),
+        ({"a": {1: {}}}, TypeError, "key '1'"),
+        ({"a": [1, None]}, TypeError, "`a` holds a NoneType"),
+        ({"a": "\udcff"}, ValueError, "a = .* not valid Unicode"),
+        ({"\udcff": 1}, ValueError, "not valid Unicode"),
     ],
 )
 def test_toml_names_what_it_cannot_write(mapping, error, message):
@@ -115,7 +100,7 @@ def names(run: RunDir) -> list[str]:
 
 def test_a_run_is_created_and_opened(run):
     assert names(run) == ["config.toml", "lock"]
-    opened = RunDir.open(str(run.path))
+    opened = RunDir.open(run.path)
     assert opened == run
     assert opened.config == CONFIG
     assert opened.checkpoints == CheckpointFolder(run.path / "checkpoints")
@@ -162,6 +147,7 @@ def test_overwrite_removes_what_pathgrad_wrote_and_nothing_else(run):
     run.output("loss.png").write_bytes(b"picture")
     (run.path / "notes.png").write_bytes(b"precious")
     (run.path / "checkpoints" / "notes.txt").write_text("precious")
+    (run.path / "checkpoints" / "step-000000003.ckpt").write_text("of an older version")
     (run.path / "mine").mkdir()
     # Whatever is in the list of outputs, nothing outside the directory is ever removed.
     with (run.path / ".outputs").open("a") as stream:
@@ -199,10 +185,7 @@ def test_metrics_are_strict_json_lines(run):
         {"step": 1, "seconds": 0.5, "skipped": 0, "loss": 0.1} | more,
         {"step": 2, "seconds": None, "skipped": 4, "loss": None, "ess": 0.25, "kl": None},
     ]
-    assert run.read_metrics() == [
-        Row(1, 0.5, loss=0.1, more=more),
-        Row(2, ess=0.25, skipped=4),
-    ]
+    assert run.read_metrics() == [Row(1, 0.5, loss=0.1, more=more), Row(2, ess=0.25, skipped=4)]
 
 
 def test_a_torn_last_line_is_harmless(run):
@@ -268,16 +251,9 @@ def test_a_full_disk_leaves_whole_lines(run, monkeypatch):
 
 
 def test_json_outputs_are_readable_and_strict(run):
-    path = run.write_json(
-        "evaluation.json", {"ess": np.float32(0.5), "khat": math.nan, "at": Path("a")}
-    )
+    path = run.write_json("evaluation.json", {"ess": np.float32(0.5), "khat": math.nan, "at": Path("a")})
     assert path.read_text() == '{\n  "ess": 0.5,\n  "khat": null,\n  "at": "a"\n}\n'
-    arrays = {
-        "n": np.int64(2),
-        "z": jnp.asarray(0.5),
-        "all": np.array([1.0, -math.inf]),
-        "ok": True,
-    }
+    arrays = {"n": np.int64(2), "z": jnp.asarray(0.5), "all": np.array([1.0, -math.inf]), "ok": True}
     path = run.write_json("arrays.json", arrays)
     assert json.loads(path.read_text()) == {"n": 2, "z": 0.5, "all": [1.0, None], "ok": True}
     with pytest.raises(TypeError, match="JSON cannot hold a object"):
@@ -289,8 +265,9 @@ def test_json_outputs_are_readable_and_strict(run):
 
 HOLD_THE_LOCK = """
 import sys, time
-from pathgrad._train.rundir import RunDir
-with RunDir.open(sys.argv[1]).locked():
+from pathlib import Path
+from pathgrad._runs.rundir import RunDir
+with RunDir.open(Path(sys.argv[1])).locked():
     print(sorted({"jax", "numpy", "equinox"} & set(sys.modules)), flush=True)
     time.sleep(60)
 """
@@ -346,10 +323,10 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
-    module = tmp_path / "package" / "rundir.py"
+    module = tmp_path / "package" / "provenance.py"
     module.parent.mkdir()
     module.write_text("1")
-    monkeypatch.setattr(rundir, "__file__", str(module))
+    monkeypatch.setattr(sys.modules[provenance.__module__], "__file__", str(module))
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert provenance()["commit"] is None
     git(tmp_path, "init", "-q")
@@ -364,3 +341,22 @@ def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
     assert provenance()["commit"] == f"{commit}-dirty"
     monkeypatch.setenv("PATH", "")
     assert provenance()["commit"] is None
+
+
+def test_a_run_is_removed_with_its_own_files_alone(tmp_path):
+    for name in ("mine", "shared", "foreign"):
+        (tmp_path / name).mkdir()
+    for name in ("mine", "shared"):
+        RunDir.create(tmp_path / name, {"experiment": "toy"}).append_metrics(Row(1))
+    (tmp_path / "shared" / "notes.txt").write_text("mine")
+    (tmp_path / "foreign" / "config.toml").write_text("port = 80\n")
+    RunDir(tmp_path / "mine").remove()
+    RunDir(tmp_path / "shared").remove()
+    RunDir(tmp_path / "nowhere").remove()
+    with pytest.raises(RunError, match="not one of pathgrad's"):
+        RunDir(tmp_path / "foreign").remove()
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["foreign", "foreign/config.toml", "shared", "shared/notes.txt"]
+    run = RunDir.create(tmp_path / "held", {"experiment": "toy"})
+    with run.locked(), pytest.raises(RunError, match="Another process"):
+        RunDir(tmp_path / "held").remove()

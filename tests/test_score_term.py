@@ -12,16 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 import pathgrad as pg
 
-from .helpers import (
-    ESTIMATORS,
-    T0,
-    T1,
-    TOLERANCE,
-    affine_normal,
-    affine_solution,
-    ravel,
-    trained_base,
-)
+from .helpers import ESTIMATORS, T0, T1, TOLERANCE, affine_normal, affine_solution, ravel, trained_base
 
 N = 4
 BATCHES = 1000
@@ -110,9 +101,7 @@ def affine_fisher():
 
         return moments(vector), jax.jacfwd(moments)(vector)
 
-    (_, covariance), (in_mean, in_covariance) = jax.tree.map(
-        np.asarray, moments_and_jacobians(parts)
-    )
+    (_, covariance), (in_mean, in_covariance) = jax.tree.map(np.asarray, moments_and_jacobians(parts))
     inverse = np.linalg.inv(covariance)
     whitened = np.einsum("ab,bcp->acp", inverse, in_covariance)
     return in_mean.T @ inverse @ in_mean + 0.5 * np.einsum("abp,baq->pq", whitened, whitened)

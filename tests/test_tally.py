@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._tree import freeze
+from pathgrad._words.tree import freeze
 
-from .helpers import ESTIMATORS, T0, T1, TOLERANCE, trained_base
+from .helpers import ESTIMATORS, T0, T1, TOLERANCE, cnfs, trained_base
 
 N = 3
 KEY = jr.key(5)
@@ -102,15 +102,12 @@ def test_derivative_is_the_number_of_evaluations_on_the_way_back(integrator, adj
 
 
 @pytest.mark.parametrize(
-    ("adjoint", "estimator"),
-    [("discrete", "path"), ("backsolve", "total"), ("discrete", "two-copy")],
+    ("adjoint", "estimator"), [("discrete", "path"), ("backsolve", "total"), ("discrete", "two-copy")]
 )
 def test_gradients_are_the_same_without_a_tally(adjoint, estimator):
     function = differentiated("rk4", adjoint, estimator)
     (loss, forward), (gradient, _), calls = run(function, parameters(), tally(1.9), 1.0)
-    (plain_loss, plain_forward), (plain, nothing), plain_calls = run(
-        function, parameters(), None, 1.0
-    )
+    (plain_loss, plain_forward), (plain, nothing), plain_calls = run(function, parameters(), None, 1.0)
     assert nothing is None
     assert (int(plain_forward), plain_calls) == (int(forward), calls)
     np.testing.assert_allclose(plain_loss, loss, rtol=TOLERANCE["algebra"])
@@ -118,10 +115,7 @@ def test_gradients_are_the_same_without_a_tally(adjoint, estimator):
 
 
 def two_transforms(matrices, tallies, estimator):
-    cnfs = [
-        (matrices[0], pg.FixedStep(3), pg.Discrete()),
-        (matrices[1], pg.FixedStep(5), pg.Backsolve()),
-    ]
+    cnfs = [(matrices[0], pg.FixedStep(3), pg.Discrete()), (matrices[1], pg.FixedStep(5), pg.Backsolve())]
     flow = flow_of(cnfs, tallies)
     return pg.reverse_kl(flow, TARGET, key=KEY, n=N, estimator=ESTIMATORS[estimator])
 
@@ -144,7 +138,8 @@ def test_freezing_spares_tallies():
 
     def value(matrix, counter):
         frozen = freeze(flow_of([(matrix, pg.FixedStep(2), pg.Discrete())], [counter]))
-        (cnf,) = frozen.transforms
+        (cnf,) = cnfs(frozen)
+        assert cnf.tally is not None
         return jnp.sum(cnf.field.matrix) + 5 * cnf.tally.value
 
     matrix, counter = jax.grad(value, argnums=(0, 1))(parameters(), tally())

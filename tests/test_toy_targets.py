@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from pathgrad.experiments.toy_targets import TARGETS
+from pathgrad.experiments.toy.targets import TARGETS
 
 NUM_DRAWS = 50_000
 ANY_DIM = ["funnel", "correlated"]

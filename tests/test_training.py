@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import pathgrad as pg
-from pathgrad._train import checkpoint
+from pathgrad._runs import checkpoint
 
 from .helpers import ravel
 
@@ -48,8 +48,8 @@ def test_fit_finds_the_normal_it_can_represent_without_any_noise_left():
         key=jr.key(0),
         steps=600,
     )
-    np.testing.assert_allclose(fit.flow.base.mean, [1.0, -2.0], atol=1e-6)
-    np.testing.assert_allclose(jnp.exp(fit.flow.base.log_scale), [0.5, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(fit.model.base.mean, [1.0, -2.0], atol=1e-6)
+    np.testing.assert_allclose(jnp.exp(fit.model.base.log_scale), [0.5, 2.0], rtol=1e-6)
     last = fit.history[-1]
     log_z = 3.0 + np.log(2 * np.pi * 0.5 * 2.0)
     assert last.step == 600
@@ -65,12 +65,7 @@ def test_the_short_way_is_the_general_one():
     optimizer = optax.adam(0.05)
     common = {"key": jr.key(0), "steps": 6}
     short = pg.fit(
-        normal_flow(),
-        narrow_target(),
-        n=4,
-        estimator=pg.TotalGradient(),
-        optimizer=optimizer,
-        **common,
+        normal_flow(), narrow_target(), n=4, estimator=pg.TotalGradient(), optimizer=optimizer, **common
     )
     objective = pg.ReverseKL(narrow_target(), pg.TotalGradient())
     general = pg.fit(normal_flow(), objective, pg.FirstOrder(optimizer, 4), **common)
@@ -103,9 +98,7 @@ def test_step_is_the_gradient_and_the_optimiser_and_nothing_else():
     )(flow)
     parameters = eqx.filter(flow, eqx.is_inexact_array)
     updates, _ = optimizer.update(gradient, optimizer.init(parameters), parameters)
-    np.testing.assert_allclose(
-        ravel(state.model), ravel(eqx.apply_updates(flow, updates)), rtol=1e-12
-    )
+    np.testing.assert_allclose(ravel(state.model), ravel(eqx.apply_updates(flow, updates)), rtol=1e-12)
     np.testing.assert_allclose(ravel(followed), ravel(gradient), rtol=1e-12)
     np.testing.assert_allclose(info.loss, value, rtol=1e-12)
     np.testing.assert_allclose(info.gradient_norm, jnp.linalg.norm(ravel(gradient)), rtol=1e-12)
@@ -216,8 +209,8 @@ def test_resumed_training_repeats_the_same_bits(tmp_path):
     begin = trainer().init(flow)
     whole_state, whole_rows = run_blocks(trainer(), begin, 20)
     state, first_rows = run_blocks(trainer(), begin, 10)
-    checkpoint.save(tmp_path / "half.ckpt", state, step=10, meta={})
-    state = checkpoint.load(tmp_path / "half.ckpt", begin)
+    checkpoint.save(tmp_path / "half.safetensors", state, step=10, meta={})
+    state = checkpoint.load(tmp_path / "half.safetensors", begin)
     state, last_rows = run_blocks(trainer(), state, 20)
     assert eqx.tree_equal(state, whole_state)
     assert timeless(first_rows + last_rows) == timeless(whole_rows)
@@ -259,11 +252,12 @@ def test_targets_are_trained_only_as_part_of_the_model():
     method = adam(optax.cosine_decay_schedule(0.05, 500), 8, block=500)
     common = {"key": jr.key(0), "steps": 500}
     fixed = pg.fit(normal_flow(), pg.ReverseKL(target), method, **common)
-    np.testing.assert_allclose(fixed.flow.base.mean, [0.0, 0.5], atol=1e-3)
+    np.testing.assert_allclose(fixed.model.base.mean, [0.0, 0.5], atol=1e-3)
     both = pg.WithTarget(normal_flow(), target)
     trained = pg.fit(both, pg.ReverseKL(), method, **common)
     np.testing.assert_allclose(trained.model.target.shift, [2.0, 2.0], atol=0.05)
-    np.testing.assert_allclose(trained.flow.base.mean, [2.0, 2.0], atol=0.05)
+    assert trained.flow is trained.model.flow
+    np.testing.assert_allclose(trained.model.flow.base.mean, [2.0, 2.0], atol=0.05)
     for model, objective in ((both, pg.ReverseKL(target)), (normal_flow(), pg.ReverseKL())):
         with pytest.raises(pg.ArgumentError, match="WithTarget"):
             pg.fit(model, objective, method, key=jr.key(0), steps=1)

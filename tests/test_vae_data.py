@@ -1,6 +1,6 @@
 """The image data sets: formats and splits on files made here, and the real files where there are any."""
 
-import dataclasses
+import functools
 import gzip
 import hashlib
 import io
@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import scipy.io
 
-from pathgrad._errors import UserError
+from pathgrad._words.errors import UserError
 from pathgrad.experiments.vae.data import formats
-from pathgrad.experiments.vae.data.datasets import DATASETS, load, resolve
+from pathgrad.experiments.vae.data.contents import resolve
+from pathgrad.experiments.vae.data.datasets import load
 from pathgrad.experiments.vae.data.sources import SOURCES, File, data_folder
 
+from . import vae_helpers
+from .vae_helpers import amat
+
 HERE = Path("made")
-
-
-def amat(images):
-    return b"".join(b" ".join(b"%d" % p for p in image) + b"\n" for image in images)
 
 
 def matlab(**variables):
@@ -51,19 +51,7 @@ def random_bits(*shape, seed=1):
 @pytest.fixture
 def publish(monkeypatch, tmp_path):
     """Write files, and make them those that a data set is known to consist of."""
-
-    def write(name, contents, images, pixels, algorithm="sha256"):
-        files = {}
-        for part, (path, data) in contents.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_bytes(data)
-            digest = hashlib.new(algorithm, data).hexdigest()
-            files[part] = (File(path, digest, len(data), algorithm=algorithm),)
-        changed = dataclasses.replace(SOURCES[name], files=files, images=images, pixels=pixels)
-        monkeypatch.setitem(SOURCES, name, changed)
-        return tmp_path
-
-    return write
+    return functools.partial(vae_helpers.publish, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("ending", [".amat", ".amat.gz"])
@@ -93,9 +81,7 @@ def test_other_text_is_refused(contents, said):
         formats.amat(contents, Path("a.amat"), 2)
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b[:-9], lambda b: b"0 1\n", lambda b: b[:20] + b"?" * 9]
-)
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b"0 1\n", lambda b: b[:20] + b"?" * 9])
 def test_a_damaged_archive_is_refused(damage):
     packed = gzip.compress(amat(random_bits(50, 6)))
     with pytest.raises(UserError, match=r"a\.amat\.gz cannot be unpacked"):
@@ -248,8 +234,7 @@ def published_recipe(data, testdata, seed, train):
     try:
         np.random.seed(seed)
         upright = [
-            x.T.astype(np.float32).reshape(-1, 3, 3).reshape((-1, 9), order="F")
-            for x in (data, testdata)
+            x.T.astype(np.float32).reshape(-1, 3, 3).reshape((-1, 9), order="F") for x in (data, testdata)
         ]
         np.random.shuffle(upright[0])
         np.random.seed(777)
@@ -386,7 +371,7 @@ def sha(images):
     return hashlib.sha256(images.tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", SOURCES)
 def test_real_parts_are_as_large_as_announced(name, real):
     data, source = real(name), SOURCES[name]
     parts = (data.train, data.validation, data.test)

@@ -9,8 +9,8 @@ import pytest
 
 import pathgrad as pg
 from pathgrad.experiments.vae import convolution, evaluation
-from pathgrad.experiments.vae.likelihood import log_likelihood
 from pathgrad.experiments.vae.model import Autoencoder
+from pathgrad.experiments.vae.networks import log_likelihood
 
 SHAPE = (8, 4)
 
@@ -79,9 +79,7 @@ def test_chunks_do_not_change_the_count_and_are_told(model, images, monkeypatch)
 
 def test_elbo_is_below_the_likelihood_by_the_divergence(model, images, exact):
     """Averaged over many keys, log p(x) - ELBO is KL(q | posterior): computed by quadrature as well."""
-    bounds = [
-        evaluation.negative_elbos(model, images, key=jr.key(i), batch=4).each for i in range(200)
-    ]
+    bounds = [evaluation.negative_elbos(model, images, key=jr.key(i), batch=4).each for i in range(200)]
     mean, err = np.mean(bounds, axis=0), np.std(bounds, axis=0) / np.sqrt(len(bounds))
     z = jnp.linspace(-9, 9, 2001)[:, None]
     for i, image in enumerate(images):
@@ -91,9 +89,7 @@ def test_elbo_is_below_the_likelihood_by_the_divergence(model, images, exact):
         log_joint = np.asarray(log_likelihood(model.decoder(z), repeated)) + np.asarray(
             jax.vmap(model.prior.log_prob)(z)
         )
-        divergence = np.trapezoid(
-            np.exp(log_q) * (log_q - log_joint + exact[i]), np.asarray(z[:, 0])
-        )
+        divergence = np.trapezoid(np.exp(log_q) * (log_q - log_joint + exact[i]), np.asarray(z[:, 0]))
         assert abs(mean[i] + exact[i] - divergence) < 5 * err[i] + 1e-6
         assert divergence > 0.01
 

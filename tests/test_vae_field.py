@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._errors import UserError
-from pathgrad._tree import over_draws
+from pathgrad._words.errors import UserError
+from pathgrad._words.tree import over_draws
 from pathgrad.experiments.vae.field import (
     AmortisedField,
     layer_sizes,
@@ -86,9 +86,7 @@ def test_updates_do_not_act_on_time():
     """The last layer's part of time is its own weight alone, whatever the image says."""
     field = amortised(2, "tanh")
     # Without time in the hidden layers, only the last one can see it.
-    field = eqx.tree_at(
-        lambda f: [f.layers[0].time, f.layers[1].time], field, [jnp.zeros(WIDTH)] * 2
-    )
+    field = eqx.tree_at(lambda f: [f.layers[0].time, f.layers[1].time], field, [jnp.zeros(WIDTH)] * 2)
     later = velocities(field, 2.5, points()) - velocities(field, 0.5, points())
     expected = np.broadcast_to(2 * field.layers[2].time, (N, DIM))
     np.testing.assert_allclose(later, expected, rtol=1e-11)

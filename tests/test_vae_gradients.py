@@ -12,12 +12,12 @@ from scipy.linalg import expm
 from scipy.stats import multivariate_normal
 
 import pathgrad as pg
-from pathgrad._draw import Draw
-from pathgrad._tree import freeze, inner_products, over_draws
+from pathgrad._words.draw import Draw
+from pathgrad._words.tree import freeze, inner_products, over_draws
 from pathgrad.experiments.vae import field as field_module
 from pathgrad.experiments.vae.layers import GatedConvolution
-from pathgrad.experiments.vae.likelihood import log_likelihood
 from pathgrad.experiments.vae.model import Autoencoder
+from pathgrad.experiments.vae.networks import log_likelihood
 
 from .helpers import ESTIMATORS, RTOL, TOLERANCE, ravel
 
@@ -31,10 +31,7 @@ DATA = pg.Data(np.zeros(1))  # batches are given by hand
 FINE = pg.FixedStep(24)
 GROWTH = 2.0
 SHAPES = {2: (8, 4), 5: (4, 8)}
-SOLVES = {
-    "rk4": (FINE, pg.Discrete()),
-    "dopri5": (pg.Adaptive(RTOL, RTOL, "dopri5"), pg.Backsolve()),
-}
+SOLVES = {"rk4": (FINE, pg.Discrete()), "dopri5": (pg.Adaptive(RTOL, RTOL, "dopri5"), pg.Backsolve())}
 
 
 @functools.cache
@@ -89,9 +86,7 @@ def autoencoder(
         lambda m: (m.divergence, m.integrator, m.adjoint),
         model,
         solve,
-        is_leaf=lambda n: isinstance(
-            n, pg.AbstractDivergence | pg.AbstractIntegrator | pg.AbstractAdjoint
-        ),
+        is_leaf=lambda n: isinstance(n, pg.AbstractDivergence | pg.AbstractIntegrator | pg.AbstractAdjoint),
     )
 
 
@@ -150,11 +145,7 @@ def model_of(case):
     integrator, adjoint = SOLVES["dopri5" if case == "adaptive" else "rk4"]
     levels = 5 if case == "grey" else 2
     model = autoencoder(
-        levels,
-        integrator=integrator,
-        adjoint=adjoint,
-        deep=case == "deep",
-        depth=2 if case == "deep" else 1,
+        levels, integrator=integrator, adjoint=adjoint, deep=case == "deep", depth=2 if case == "deep" else 1
     )
     return model, images_of(levels)
 
@@ -235,8 +226,7 @@ def test_the_weight_of_the_divergence_is_that_of_its_path_term():
 
 
 @pytest.mark.parametrize(
-    ("case", "estimator"),
-    [("plain", "path"), pytest.param("grey", "total", marks=pytest.mark.slow)],
+    ("case", "estimator"), [("plain", "path"), pytest.param("grey", "total", marks=pytest.mark.slow)]
 )
 def test_bound_is_the_reverse_divergence_from_the_joint(case, estimator):
     """The library's own objective, image by image through `PerDraw`, knows nothing of `NegativeELBO`."""
@@ -335,13 +325,12 @@ def path_loss(model, images, noise_key):
     flow = model.posterior(images)
     keys = jr.split(KEY, N)
     x, _ = over_draws(lambda b, k: b.draw(key=jr.fold_in(k, 0)), flow.base, keys)
-    log_q, score = over_draws(
-        lambda b, x: jax.value_and_grad(b.log_prob)(x), freeze(flow.base), freeze(x)
-    )
+    log_q, score = over_draws(lambda b, x: jax.value_and_grad(b.log_prob)(x), freeze(flow.base), freeze(x))
     draw = Draw(x, log_q, score)
     for i, transform in enumerate(flow.transforms):
         noise_keys = jax.vmap(lambda k, i=i: jr.fold_in(k, i + 1))(jr.split(noise_key, N))
         draw = transform.push(draw, keys=noise_keys)
+    assert draw.score is not None
     along_path = inner_products(freeze(draw.score), draw.x - freeze(draw.x))
     log_p = jax.vmap(model.prior.log_prob)(draw.x)
     kl = draw.log_q + along_path - log_p

@@ -11,13 +11,12 @@ import pytest
 from jax import lax
 from scipy.special import expit, log_softmax
 
-from pathgrad._errors import UserError
+from pathgrad._words.errors import UserError
 from pathgrad.experiments.vae.layers import Affine, GatedConvolution
-from pathgrad.experiments.vae.likelihood import log_likelihood, mean_pixel
+from pathgrad.experiments.vae.making import make_model
 from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.networks import Decoder, Encoder
+from pathgrad.experiments.vae.networks import Decoder, Encoder, log_likelihood, mean_pixel
 from pathgrad.experiments.vae.options import AutoencoderOptions, preset
-from pathgrad.experiments.vae.problem import make_model
 
 # Shape and grey levels of the images.
 IMAGES = {
@@ -34,12 +33,7 @@ PUBLISHED_FLOWS = {
     "caltech": (2, 170_560, 4_464_768),
     "freyfaces": (2, 44_608, 329_856),
 }
-FLOW_TOTALS = {
-    "mnist": 142_406_016,
-    "omniglot": 182_001_600,
-    "caltech": 96_597_376,
-    "freyfaces": 23_588_224,
-}
+FLOW_TOTALS = {"mnist": 142_406_016, "omniglot": 182_001_600, "caltech": 96_597_376, "freyfaces": 23_588_224}
 
 
 def size(tree):
@@ -78,9 +72,7 @@ def test_numbers_of_parameters(dataset):
 )
 def test_numbers_of_parameters_of_ffjord(cnfs, width, depth, rank, total):
     model = eqx.filter_eval_shape(
-        lambda key: Autoencoder(
-            (28, 28), key=key, levels=2, cnfs=cnfs, width=width, depth=depth, rank=rank
-        ),
+        lambda key: Autoencoder((28, 28), key=key, levels=2, cnfs=cnfs, width=width, depth=depth, rank=rank),
         jr.key(0),
     )
     assert size((model.encoder.updates, model.fields)) == total
@@ -128,7 +120,7 @@ def test_other_optimiser_has_its_own_rate():
 
 
 def test_unknown_data_set_has_no_preset():
-    with pytest.raises(UserError, match="no data set 'cifar'; there are mnist, omniglot"):
+    with pytest.raises(UserError, match=r"no data set 'cifar'.*mnist, omniglot"):
         preset("paper", "cifar")
     assert AutoencoderOptions().dataset == "mnist"
 
@@ -136,9 +128,7 @@ def test_unknown_data_set_has_no_preset():
 @pytest.mark.parametrize(("shape", "levels"), [((28, 28), 2), ((28, 20), 256), ((8, 12), 5)])
 def test_shapes(shape, levels):
     def run(key, images, z):
-        encoder = Encoder(
-            shape, key=key, levels=levels, channels=3, latent=7, update_sizes=[11, 13]
-        )
+        encoder = Encoder(shape, key=key, levels=levels, channels=3, latent=7, update_sizes=[11, 13])
         decoder = Decoder(shape, key=key, levels=levels, channels=3, latent=7)
         return encoder(images), decoder(z)
 
@@ -153,8 +143,7 @@ def test_shapes(shape, levels):
 def test_trunk_narrows_as_published():
     """Channels, sizes and kernels of every layer, on 28 x 20 images."""
     encoder = eqx.filter_eval_shape(
-        lambda k: Encoder((28, 20), key=k, levels=2, channels=32, latent=64, update_sizes=[]),
-        jr.key(0),
+        lambda k: Encoder((28, 20), key=k, levels=2, channels=32, latent=64, update_sizes=[]), jr.key(0)
     )
     decoder = eqx.filter_eval_shape(
         lambda k: Decoder((28, 20), key=k, levels=2, channels=32, latent=64), jr.key(0)
@@ -194,7 +183,7 @@ def test_initial_weights_of_affine_maps():
 )
 def test_initial_weights_of_convolutions(transposed, fan_in):
     """PyTorch counts input channels for plain convolutions, and output channels for transposed ones."""
-    layer = GatedConvolution(64, 32, 5, padding=2, transposed=transposed, key=jr.key(1))
+    layer = GatedConvolution(64, 32, 5, transposed=transposed, key=jr.key(1))
     bound = 1 / math.sqrt(fan_in)
     assert layer.weight.shape == (5, 5, 64, 64)
     opened, gate = np.split(np.asarray(layer.weight), 2, axis=-1)
@@ -215,9 +204,7 @@ def test_initial_weights_of_the_networks():
         assert_uniform(head.weight, 1 / math.sqrt(48))
     assert np.abs(encoder.mean.weight - encoder.variance.weight).min() > 0
     decoder = Decoder((12, 8), key=jr.key(3), levels=20, channels=6, latent=40)
-    for layer, fan_in in zip(
-        decoder.trunk, [6 * 12, *[25 * c for c in (12, 6, 6, 6, 6)]], strict=True
-    ):
+    for layer, fan_in in zip(decoder.trunk, [6 * 12, *[25 * c for c in (12, 6, 6, 6, 6)]], strict=True):
         assert_uniform(layer.weight, 1 / math.sqrt(fan_in))
         assert np.abs(layer.bias).max() <= 1 / math.sqrt(fan_in)
     assert_uniform(decoder.head[0], 1 / math.sqrt(25 * 6))
@@ -260,8 +247,7 @@ def test_categorical_likelihood(levels):
     found = log_likelihood(jnp.asarray(logits), jnp.asarray(images))
     logs = log_softmax(logits, axis=-1)
     expected = [
-        sum(logs[b, i, j, int(images[b, i, j])] for i in range(2) for j in range(4))
-        for b in range(3)
+        sum(logs[b, i, j, int(images[b, i, j])] for i in range(2) for j in range(4)) for b in range(3)
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert found[0] < -800
@@ -323,9 +309,7 @@ def test_merged_convolutions_are_the_two_one_after_the_other():
 def log_scales(levels, pre):
     """Return the log standard deviations of q0 for given outputs of the variance head, with slopes."""
     pre = jnp.asarray(pre)
-    encoder = Encoder(
-        (4, 4), key=jr.key(9), levels=levels, channels=1, latent=pre.size, update_sizes=[]
-    )
+    encoder = Encoder((4, 4), key=jr.key(9), levels=levels, channels=1, latent=pre.size, update_sizes=[])
     # Without the convolutions the heads see the pixels.
     mean = Affine(jnp.zeros((16, pre.size)), jnp.zeros(pre.size))
     encoder = eqx.tree_at(lambda e: (e.trunk, e.mean), encoder, ((), mean))

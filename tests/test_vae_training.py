@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._train.checkpoint import load, save
+from pathgrad._runs.checkpoint import load, save
 from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.layers import GatedConvolution
+from pathgrad.experiments.vae.making import WarmUp, draw_pixels, make_training
 from pathgrad.experiments.vae.model import Autoencoder
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
-from pathgrad.experiments.vae.problem import WarmUp, draw_pixels, make_training
 
 
 def autoencoder(shape=(4, 4), *, trunks=False, **changes):
@@ -65,9 +65,7 @@ def bars(number, seed):
     """Two rows or two columns of 8 x 8 pixels, anywhere, and two pixels in a hundred turned around."""
     rng = np.random.default_rng(seed)
     images = np.zeros((number, 8, 8), bool)
-    for image, at, upright in zip(
-        images, rng.integers(7, size=number), rng.random(number), strict=True
-    ):
+    for image, at, upright in zip(images, rng.integers(7, size=number), rng.random(number), strict=True):
         (image.T if upright < 0.5 else image)[at : at + 2] = True
     return (images ^ (rng.random(images.shape) < 0.02)).astype(np.uint8)
 
@@ -114,9 +112,7 @@ def model():
 def trained(model):
     """Two epochs of six batches, the last smaller, and two steps of a third."""
     images = random_images(22)
-    options = AutoencoderTrainOptions(
-        batch=4, block=3, warmup_epochs=2, learning_rate=0.05, average=0.9
-    )
+    options = AutoencoderTrainOptions(batch=4, block=3, warmup_epochs=2, learning_rate=0.05, average=0.9)
     training = make_training(options, model, dataset_of(images))
     trainer = training.trainer(key=jr.key(5))
     return training, trainer, *run(trainer, trainer.init(model), 14)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import pathgrad as pg
-from pathgrad._errors import as_options
-from pathgrad._verdict import judge, read_verdict, table_rows
+from pathgrad._numbers.quantity import measured_rows
+from pathgrad._numbers.verdict import MEASURED, judge, read_verdict
+from pathgrad._words.errors import as_options
 from pathgrad.experiments.vae import verdict as autoencoder
 from pathgrad.experiments.vae.verdict import AutoencoderReason
 
@@ -79,9 +80,7 @@ def test_limit_of_khat():
 
 def test_it_says_how_many_draws_would_do():
     # 1 - 1/log10(n) = 0.6 at n = 10^2.5 = 316.2.
-    (text,) = judge(FINE | {"samples": 100, "khat": 0.6}).explain(
-        FINE | {"samples": 100, "khat": 0.6}
-    )
+    (text,) = judge(FINE | {"samples": 100, "khat": 0.6}).explain(FINE | {"samples": 100, "khat": 0.6})
     assert text == "K-hat 0.60 is above 0.50 for 100 draws; take at least 317 draws and look again."
 
 
@@ -99,10 +98,7 @@ def test_it_says_how_many_draws_would_do():
         ({"solver_shift": math.inf}, ["COARSE_SOLVER"]),
         # Before it was kept: single precision at a log Z of 1600 is 1.9e-4.
         ({"solver_shift": 1.9e-4, "rounding": None, "log_z": 1600.0, "log_z_err": 0.0}, []),
-        (
-            {"solver_shift": 1.92e-4, "rounding": None, "log_z": 1600.0, "log_z_err": 0.0},
-            ["COARSE_SOLVER"],
-        ),
+        ({"solver_shift": 1.92e-4, "rounding": None, "log_z": 1600.0, "log_z_err": 0.0}, ["COARSE_SOLVER"]),
         ({"ess_shift": -0.00499, "ess_shift_err": 0.004}, []),
         ({"ess_shift": -0.00501, "ess_shift_err": 0.004}, ["ESS_MOVES"]),
         ({"ess_shift": 1e-5, "ess_err": 0.0}, []),
@@ -183,15 +179,10 @@ def test_words_are_made_from_the_numbers():
 
 
 @pytest.mark.parametrize("reason", [*pg.Reason, *AutoencoderReason])
-@pytest.mark.parametrize(
-    "numbers", [{}, dict.fromkeys(FINE), FINE], ids=["nothing", "None", "numbers"]
-)
+@pytest.mark.parametrize("numbers", [{}, dict.fromkeys(FINE), FINE], ids=["nothing", "None", "numbers"])
 def test_no_number_is_needed_to_speak(reason, numbers):
     verdict = pg.Verdict.of([reason])
-    for text in (
-        *verdict.explain(numbers),
-        *[text for _, text in verdict.rows(numbers, as_options)],
-    ):
+    for text in (*verdict.explain(numbers), *[text for _, text in verdict.rows(numbers, as_options)]):
         assert "{" not in text
         assert not has_marks(text)
 
@@ -204,7 +195,7 @@ def test_a_number_may_be_missing(name, numbers):
         if name not in ("samples", "failed"):
             assert found is not None
             assert all(text for _, text in found.rows(broken))
-    table_rows(numbers | {name: None})
+    assert measured_rows(MEASURED, numbers | {name: None})
 
 
 def test_verdicts_keep_in_files():
@@ -297,16 +288,12 @@ def test_autoencoders(changed, level, expected):
     assert [reason.name for reason in verdict.reasons] == expected
     assert verdict.sentence(numbers).startswith(level)
     assert autoencoder.read_verdict(numbers) == verdict  # of an older version, without one
-    assert (
-        autoencoder.read_verdict({"verdict": json.loads(json.dumps(verdict.to_json()))}) == verdict
-    )
+    assert autoencoder.read_verdict({"verdict": json.loads(json.dumps(verdict.to_json()))}) == verdict
 
 
 def test_words_about_autoencoders():
     numbers = IMAGES | {"failed": 2}
     assert autoencoder.judge(IMAGES).sentence(IMAGES) == "good: nothing was found to be wrong."
     said = autoencoder.judge(numbers).sentence(numbers, as_options)
-    assert said.startswith(
-        "unusable: the ODE solves of 2 of 24 images failed, so there is no mean."
-    )
+    assert said.startswith("unusable: the ODE solves of 2 of 24 images failed, so there is no mean.")
     assert "--refine" in said

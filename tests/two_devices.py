@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sys
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,9 +29,7 @@ ONE, BOTH = jax.devices()[:1], jax.devices()
 
 def distance(a, b):
     """The largest difference between the arrays of two trees."""
-    pairs = zip(
-        *(jax.tree.leaves(eqx.filter(t, eqx.is_inexact_array)) for t in (a, b)), strict=True
-    )
+    pairs = zip(*(jax.tree.leaves(eqx.filter(t, eqx.is_inexact_array)) for t in (a, b)), strict=True)
     return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
@@ -56,7 +55,9 @@ def sharing():
     method = pg.FirstOrder(optax.adam(1e-2), 16, block=2)
     trainer = pg.Trainer(pg.ReverseKL(skewed_target()), method, key=jr.key(0))
     state, _ = next(trainer.blocks(trainer.init(bent_flow()), 2))
-    text = trainer._runner._compiled[16][1].as_text()
+    runner = trainer._runner
+    assert isinstance(runner, blocks.CompiledRunner)
+    text = runner._compiled[16][1].as_text()
     second = pg.fit(
         pg.Flow(pg.DiagonalNormal.standard((2,))),
         skewed_target(),
@@ -85,6 +86,15 @@ def stages():
     return found
 
 
+_COMPARED = ("loss", "ess", "gradient_norm", "gradient_snr", "evaluations_backward")
+
+
+def _number(fit, name):
+    found = fit.history[-1].value(name)
+    assert found is not None
+    return found
+
+
 def training():
     for name, (flow, estimator) in flows().items():
         one, both = (trained(flow, devices, estimator) for devices in (ONE, BOTH))
@@ -93,16 +103,7 @@ def training():
             {
                 "moved": distance(flow, one.flow),
                 "parameters": distance(one.flow, both.flow),
-                "rows": [
-                    abs(one.history[-1].value(k) - both.history[-1].value(k))
-                    for k in (
-                        "loss",
-                        "ess",
-                        "gradient_norm",
-                        "gradient_snr",
-                        "evaluations_backward",
-                    )
-                ],
+                "rows": [abs(_number(one, k) - _number(both, k)) for k in _COMPARED],
                 "devices_of_result": len(jax.tree.leaves(both.flow)[0].sharding.device_set),
             },
         )
@@ -111,9 +112,7 @@ def training():
 def evaluation():
     flow, target = bent_flow(), skewed_target()
     seen, shard_map = [], jax.shard_map
-    jax.shard_map = lambda *given, **more: (
-        seen.append(more["mesh"].size) or shard_map(*given, **more)
-    )
+    jax.shard_map = lambda *given, **more: seen.append(more["mesh"].size) or shard_map(*given, **more)
     draws = pg.weighted_draws(flow, target, key=jr.key(5), n=33)
     jax.shard_map = shard_map
     # Independently of chunks and devices: by the keys alone.
@@ -130,8 +129,9 @@ def evaluation():
 def autoencoder():
     """Two epochs of which the last batch is odd, with validation, then evaluation."""
     convolution._rewrites = lambda: False  # compiles faster
-    sizes = {"channels": 1, "latent": 2, "cnfs": 1, "width": 4, "depth": 1, "rank": 1}
-    model = Autoencoder((8, 4), key=jr.key(0), levels=2, activation="tanh", **sizes)
+    shape: dict[str, Any] = {"key": jr.key(0), "levels": 2, "channels": 1, "latent": 2, "cnfs": 1}
+    field: dict[str, Any] = {"activation": "tanh", "width": 4, "depth": 1, "rank": 1}
+    model = Autoencoder((8, 4), **shape, **field)
     images = np.random.RandomState(0).randint(0, 2, (7, 8, 4)).astype(np.uint8)
     dataset = Dataset("made up", images, images[:5], images[:5], 2, False)
     options = AutoencoderTrainOptions(batch=4, optimizer="adam", learning_rate=1e-2)
@@ -155,9 +155,7 @@ def autoencoder():
 
 def _autoencoder(model, dataset, options):
     trainer = make_training(options, model, dataset).trainer(key=jr.key(2))
-    state, row = trainer.init(model), None
-    for state, row in trainer.blocks(state, 4):
-        pass
+    *_, (state, row) = trainer.blocks(trainer.init(model), 4)
     (found,) = likelihoods(model, dataset.test[:1], key=jr.key(7), samples=7)
     return {
         "model": state.model,
@@ -173,7 +171,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     found = dict([*training(), *evaluation(), *autoencoder()])
     found["sharing"] = sharing()
-    found["meshes"] = {n: getattr(pg.devices.mesh_for(n), "size", 1) for n in (7, 8)}
+    found["meshes"] = {str(n): getattr(pg.devices.mesh_for(n), "size", 1) for n in (7, 8)}
     json.dump(found, sys.stdout)
 
 

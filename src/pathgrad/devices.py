@@ -8,21 +8,24 @@ summation (and, where `for_each_draw` cannot divide evenly, by the tolerance of 
 `pathgrad.fit` and `pathgrad.evaluate` do all this by themselves; here is what they do it with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._errors import UserError
+from ._words.errors import UserError, named
 
 T = TypeVar("T")
 
 _AXIS = "draws"
+CONNECT_SECONDS = 120  # for all processes to be there
+_SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
 
 
 def mesh_for(n: int | None, devices: Sequence[Any] | None = None) -> Mesh | None:
@@ -37,16 +40,16 @@ def mesh_for(n: int | None, devices: Sequence[Any] | None = None) -> Mesh | None
     devices = list(jax.devices() if devices is None else devices)
     if not devices:
         raise ValueError("`devices` is empty: training needs at least one.")
-    n = len(devices) if n is None else n
-    several = len({device.process_index for device in devices}) > 1
-    if several and n % len(devices):
-        lower = n // len(devices) * len(devices)
-        nearest = f"{lower} or {lower + len(devices)}" if lower else f"{len(devices)}"
+    there = len(devices)
+    n = there if n is None else n
+    if n % there and _of_several_processes(devices):
+        lower = n // there * there
+        nearest = f"{lower} or {lower + there}" if lower else f"{there}"
         raise UserError(
-            f"{n} draws cannot be shared evenly by {len(devices)} devices of several processes. Take "
-            f"a batch of {nearest}, or a number of devices that divides {n}."
+            f"{n} draws cannot be shared evenly by {there} devices of several processes. Take a batch of "
+            f"{nearest}, or a number of devices that divides {n}."
         )
-    count = next(k for k in range(min(len(devices), n), 0, -1) if n % k == 0)
+    count = next(k for k in range(min(there, n), 0, -1) if n % k == 0)
     if count == 1 and devices[0] == jax.local_devices()[0]:
         return None  # where everything is anyway
     return Mesh(np.asarray(devices[:count]), (_AXIS,))
@@ -62,13 +65,11 @@ def spread(fn: Callable[..., T], mesh: Mesh | None) -> Callable[..., T]:
         return fn
 
     def spread_fn(whole: PyTree, *parts: PyTree) -> T:
-        specs = (PartitionSpec(), *(PartitionSpec(_AXIS) for _ in parts))
+        one, split = PartitionSpec(), PartitionSpec(_AXIS)
+        specs = (one, *[split] * len(parts))
         # No check of what varies between devices: the solves have gradient rules of their own, which it
         # does not know. Gradients are taken inside and averaged by hand.
-        run = jax.shard_map(
-            fn, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False
-        )
-        return run(whole, *parts)
+        return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=one, check_vma=False)(whole, *parts)
 
     return spread_fn
 
@@ -106,9 +107,7 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
         if not isinstance(x, jax.Array) or x.sharding == everywhere:
             return x
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(
-                put(jax.random.key_data(x)), impl=jax.random.key_impl(x)
-            )
+            return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         # (`device_put` only knows the devices of its own process.)
         return put(np.asarray(x))
 
@@ -117,14 +116,11 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
 
 def on_one_device(tree: T) -> T:
     """Undo `replicated`: keep the copy on the first device of this process."""
-    return jax.tree.map(
-        lambda x: (
-            x.addressable_data(0)
-            if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
-            else x
-        ),
-        tree,
-    )
+
+    def take(x):
+        return x.addressable_data(0) if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1 else x
+
+    return jax.tree.map(take, tree)
 
 
 def _shared() -> bool:
@@ -154,25 +150,70 @@ def largest(tree: T) -> T:
 
 def several_processes(mesh: Mesh | None) -> bool:
     """Whether a mesh has devices of more than one process."""
-    return mesh is not None and len({device.process_index for device in mesh.devices.flat}) > 1
+    return mesh is not None and _of_several_processes(mesh.devices.flat)
+
+
+def _of_several_processes(devices: Iterable[Any]) -> bool:
+    return len({device.process_index for device in devices}) > 1
 
 
 def any_process(flag: bool) -> bool:  # noqa: FBT001
     """Whether a flag is set in any of the processes; all must ask, and all get the same answer."""
-    if jax.process_count() == 1:
-        return flag
-    from jax.experimental import multihost_utils
-
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+    return flag if is_alone() else bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
 
 
 def of_first_process(number: int) -> int:
     """Return the number that the first process has; all must ask."""
-    if jax.process_count() == 1:
-        return number
-    from jax.experimental import multihost_utils
+    return number if is_alone() else int(multihost_utils.broadcast_one_to_all(np.asarray(number)))
 
-    return int(multihost_utils.broadcast_one_to_all(np.asarray(number)))
+
+def is_first() -> bool:
+    """Whether this process writes files and talks: the only one, or the first."""
+    return jax.process_index() == 0
+
+
+def is_alone() -> bool:
+    """Whether this is the only process."""
+    return jax.process_count() == 1
+
+
+def number_in_all() -> int:
+    """Return how many devices there are, of all processes."""
+    return jax.device_count()
+
+
+def kind() -> str:
+    """Return what the devices are: `cpu`, `gpu`, ..."""
+    return jax.default_backend()
+
+
+def which_process() -> str:
+    """Say which process this is."""
+    return f"process {jax.process_index()} of {jax.process_count()}"
+
+
+def join(coordinator: str | None, processes: int | None, process_id: int | None) -> None:
+    """Connect to the other processes of a job, if there are any. Before JAX is used for anything else.
+
+    The others reach the first of the `processes`, of `process_id` 0, at the `coordinator`, `HOST:PORT`.
+    """
+    if jax.distributed.is_initialized():
+        return
+    # It would take SIGTERM away from us, by which a training is asked to save and stop.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process_id,
+            initialization_timeout=CONNECT_SECONDS,
+            heartbeat_timeout_seconds=_SILENT_SECONDS,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"The processes could not begin together: {error} Give {named('coordinator')}, "
+            f"{named('processes')} and {named('process_id')}, or {named('processes')} 1 for one alone."
+        ) from error
 
 
 def count() -> int:

@@ -20,24 +20,14 @@ _MIN_TAIL = 5  # fewest draws to which a generalised Pareto distribution is fitt
 
 
 class LogZ(NamedTuple):
-    r"""Estimate of the log normaliser.
-
-    Attributes:
-        value: estimate of $\log Z$.
-        error: its standard error.
-    """
+    r"""Estimate of the log normaliser $\log Z$, and its standard error."""
 
     value: Float[Array, ""]
     error: Float[Array, ""]
 
 
 class ReverseKL(NamedTuple):
-    r"""Estimate of the reverse Kullback-Leibler divergence, in nats.
-
-    Attributes:
-        value: estimate of $\mathrm{KL}(q\,\|\,p/Z)$, never negative.
-        error: its standard error.
-    """
+    r"""Estimate of $\mathrm{KL}(q\,\|\,p/Z)$ in nats, which is never negative, and its standard error."""
 
     value: Float[Array, ""]
     error: Float[Array, ""]
@@ -64,14 +54,8 @@ def ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     $$\mathrm{ESS} = \frac{(\frac1N \sum_i w_i)^2}{\frac1N \sum_i w_i^2} \in [1/N, 1]$$
 
-    One means $q = p/Z$. It is blind to regions where $q$ never draws, and optimistic unless
-    $N \gg 1/\mathrm{ESS}$: report it with the number of draws.
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$.
-
-    Returns:
-        The fraction; multiply by $N$ for a number of draws. NaN if all weights are zero.
+    One means $q = p/Z$; times $N$ it is a number of draws. It is blind to regions where $q$ never draws, and
+    optimistic unless $N \gg 1/\mathrm{ESS}$: report it with the number of draws. NaN if all weights are zero.
     """
     # With r = w / mean(w) the mean of r is one, so mean(r^2) = 1 + mean((r - 1)^2): this form
     # cannot exceed one by rounding and keeps its digits when the weights are nearly equal.
@@ -84,14 +68,8 @@ def forward_ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     $$\mathrm{ESS} = \frac{Z}{\mathbb E_p[w]} = \frac{1}{\mathbb E_p[w]\;\mathbb E_p[1/w]}$$
 
-    The same number as `ess`, seen from the other side: it notices regions of the target that $q$
-    has missed, and falls to zero if $q$ vanishes at a draw of $p$ (`+inf`).
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $p$, from MCMC for instance.
-
-    Returns:
-        The fraction, in $[0, 1]$.
+    The same fraction as `ess`, seen from the other side, by draws of $p$ (from MCMC for instance): it notices
+    regions of the target that $q$ has missed, and falls to zero if $q$ vanishes at a draw (`+inf`).
     """
     shifted = log_weight - _centre(log_weight)
     log_product = _log_mean_exp(shifted) + _log_mean_exp(-shifted)
@@ -105,14 +83,8 @@ def log_z(log_weight: Float[Array, " batch"]) -> LogZ:
     $$\log\hat Z = \log \frac1N \sum_i w_i, \qquad
       \mathrm{error}^2 = \frac{1}{N(N-1)} \sum_i \left(\frac{w_i}{\hat Z} - 1\right)^2$$
 
-    The error is the delta method's, $\mathrm{sd}(w) / (\hat Z\sqrt N)$. The estimate is low on
-    average by about half the squared error.
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$; at least two for an error.
-
-    Returns:
-        The value and its standard error.
+    The error is the delta method's, $\mathrm{sd}(w) / (\hat Z\sqrt N)$, and needs at least two draws. The
+    estimate is low on average by about half the squared error.
     """
     n = log_weight.shape[0]
     excess = jnp.expm1(_log_relative_weight(log_weight))
@@ -127,13 +99,8 @@ def reverse_kl(log_weight: Float[Array, " batch"]) -> ReverseKL:
       \approx \frac1N \sum_i \left(r_i - 1 - \log r_i\right), \qquad r_i = w_i / \hat Z$$
 
     Both terms use the same draws, so their errors cancel to a large part: with Gaussian log-weights
-    of variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$.
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$; at least two for an error.
-
-    Returns:
-        The value, in nats, and its standard error. A zero weight makes the value infinite.
+    of variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$. It needs at
+    least two draws. A zero weight makes the value infinite.
     """
     # T = mean(-log w) + log mean(w). Moving the mass of draw i by h changes T by
     # h (-log w_i + w_i / Z - constant): the sum in the docstring is T itself, because mean(r) = 1,
@@ -146,15 +113,9 @@ def reverse_kl(log_weight: Float[Array, " batch"]) -> ReverseKL:
 
 
 def elbo(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
-    r"""Average the log-weights: $\mathbb E_q[\log w] \le \log Z$.
+    r"""Estimate the evidence lower bound, in nats: $\mathbb E_q[\log w] \le \log Z$.
 
     Rises as the approximation improves.
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$.
-
-    Returns:
-        The evidence lower bound, in nats.
     """
     return jnp.mean(log_weight)
 
@@ -164,14 +125,8 @@ def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float
 
     $$\log p(y) \approx \log \frac1K \sum_{k=1}^K \frac{p(y, x_k)}{q(x_k \mid y)}$$
 
-    A lower bound on average, which rises with the number of draws $K$.
-
-    Args:
-        log_weight: $\log p(y, x) - \log q(x \mid y)$, draws along the first axis, data along the
-            others.
-
-    Returns:
-        One number for each datum, in nats.
+    In nats; a lower bound on average, which rises with the number of draws $K$. These are along the first
+    axis of `log_weight`, which is $\log p(y, x) - \log q(x \mid y)$, and the data along the others.
     """
     return _log_mean_exp(log_weight)
 
@@ -184,13 +139,8 @@ def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     sampling). Moments of the weights exist up to order $1/k$. `pathgrad.khat_limit`
     says up to which value averages can be relied on.
 
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$.
-
-    Returns:
-        The shape. `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or
-        because a few draws carry all the weight. `-inf` if the weights of the tail are equal to
-        rounding: they have no tail.
+    It is `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or because a few draws
+    carry all the weight. It is `-inf` if the weights of the tail are equal to rounding: they have no tail.
     """
     n = log_weight.shape[0]
     tail_size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
@@ -244,13 +194,9 @@ def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, "
 
 
 def gradient_norm(gradient: PyTree) -> Float[Array, ""]:
-    r"""Compute the Euclidean norm over all leaves of a gradient.
+    r"""Compute the Euclidean norm over all entries of all leaves of a gradient; zero if there are none.
 
-    Args:
-        gradient: a tree of floating-point arrays; other leaves, `None` among them, are ignored.
-
-    Returns:
-        $\sqrt{\sum_j g_j^2}$ over all entries of all leaves, zero for a tree without any.
+    Leaves that are not floating-point arrays, `None` among them, are ignored.
     """
     leaves = jax.tree.leaves(eqx.filter(gradient, eqx.is_inexact_array))
     return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in leaves), start=0.0))
@@ -262,17 +208,9 @@ def gradient_snr(gradients: PyTree) -> Float[Array, ""]:
     $$\mathrm{SNR} = \frac{|\bar g|}{\sqrt{\mathrm{tr}\,\widehat{\mathrm{Cov}}\, g}}, \qquad
       \mathrm{tr}\,\widehat{\mathrm{Cov}}\, g = \frac{1}{R-1} \sum_{r=1}^R |g_r - \bar g|^2$$
 
-    Pure noise gives about $1/\sqrt R$, not zero, because $\bar g$ is noisy too.
-
-    Args:
-        gradients: a tree whose floating-point leaves stack $R \ge 2$ independent gradients along
-            their first axis; other leaves are ignored.
-
-    Returns:
-        The ratio: `inf` if all gradients are equal, NaN if they are all zero or $R = 1$.
-
-    Raises:
-        ValueError: if the leaves disagree on $R$, or there are none.
+    `gradients` is a tree whose floating-point leaves stack $R \ge 2$ independent gradients along their first
+    axis; other leaves are ignored. Pure noise gives about $1/\sqrt R$, not zero, because $\bar g$ is noisy
+    too. The ratio is `inf` if all gradients are equal, NaN if they are all zero or $R = 1$.
     """
     leaves = jax.tree.leaves(eqx.filter(gradients, eqx.is_inexact_array))
     repeats = {leaf.shape[:1] for leaf in leaves}

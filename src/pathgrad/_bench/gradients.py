@@ -2,35 +2,50 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, PyTree
 
 import pathgrad as pg
-from pathgrad._errors import UserError
-from pathgrad.experiments import problem
+from pathgrad._words.errors import UserError
+from pathgrad.experiments.flows.making import ESTIMATORS, make_flow
 from pathgrad.experiments.phi4.problem import make_flow as make_lattice_flow
 from pathgrad.experiments.phi4.reference import COUPLINGS
 from pathgrad.experiments.phi4.theory import Phi4
-from pathgrad.experiments.problem import ESTIMATORS
 
-from .measure import Work, measure
-from .options import CnfOptions, LatticeOptions, MeasureOptions
+from .measure import Count, Work, measure
+from .options import CnfOptions, ImagesOptions, LatticeOptions, MeasureOptions
+from .record import Record, Say
 
-Say = Callable[[str], None]
+DIVERGENCES = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": pg.Hutchinson}
 
 
-def precision(name: str) -> Any:
-    """Compute in `float32` or `float64` within a `with` statement, whatever holds outside."""
-    return jax.enable_x64(name == "float64")
+def measure_flow(options: CnfOptions | LatticeOptions, say: Say, count: Count | None = None) -> Record:
+    """Measure the training gradients of a flow, with a perceptron as its field or on a lattice."""
+    how = options.measure
+    with measuring(how):
+        if isinstance(options, CnfOptions):
+            what, (flow, target) = "cnf", cnf_problem(options)
+        else:
+            what, (flow, target) = "phi4", lattice_problem(options)
+        works = training_gradients(flow, target, how)
+        return described(what, options, flow) | measure(works, how, say, count)
 
 
 @contextlib.contextmanager
-def told_to_users():
+def measuring(how: MeasureOptions) -> Iterator[None]:
+    """Check what is asked for, and compute in its precision, whatever holds outside."""
+    how.check()
+    with jax.enable_x64(how.dtype == "float64"):
+        yield
+
+
+@contextlib.contextmanager
+def told_to_users() -> Iterator[None]:
     """Turn what a wrong option made a constructor say into a message for users."""
     try:
         yield
@@ -40,49 +55,10 @@ def told_to_users():
         raise UserError(str(error)) from error
 
 
-def training_gradient(
-    flow: pg.Flow, target: Any, estimator: pg.AbstractEstimator, batch: int
-) -> Work:
-    """Return value and gradient of the reverse KL divergence, as a training step needs them.
-
-    Without the value, log q of the total gradient would be dead code, and be removed.
-    """
-    parameters, static = eqx.partition(flow, eqx.is_inexact_array)
-
-    def loss(parameters: Any, tally: pg.Tally, key: Any) -> Any:
-        whole = counted(eqx.combine(parameters, static), tally)
-        found = pg.ReverseKL(target, estimator)(whole, pg.Batch(jr.split(key, batch)))
-        return found.loss, found.solve
-
-    def run(parameters: Any, key: Any) -> Any:
-        differentiated = jax.value_and_grad(loss, (0, 1), has_aux=True)
-        (value, solve), (gradient, tally) = differentiated(parameters, pg.Tally(jnp.zeros(())), key)
-        return (value, gradient), (solve.evaluations, tally.value)
-
-    return Work(run, parameters)
-
-
-def counted(flow: pg.Flow, tally: pg.Tally) -> pg.Flow:
-    """Return the flow with a place for its backward evaluations."""
-    return flow.tallied(tally)
-
-
-def cnfs(flow: pg.Flow) -> list[pg.CNF]:
-    """Return the transforms of a flow that has only continuous ones."""
-    return [each for each in flow.transforms if isinstance(each, pg.CNF)]
-
-
-def training_gradients(
-    flow: pg.Flow, target: Any, estimators: Sequence[str], batch: int
-) -> dict[str, Work]:
-    """Return the training gradient by each of several estimators."""
-    return {name: training_gradient(flow, target, ESTIMATORS[name](), batch) for name in estimators}
-
-
-def cnf_problem(options: CnfOptions) -> tuple[pg.Flow, Any]:
+def cnf_problem(options: CnfOptions) -> tuple[pg.Flow, pg.LogDensity]:
     """Return the flow and its target, a standard normal."""
     with told_to_users():
-        flow = problem.make_flow(options.flow, (options.dim,), key=jr.key(options.measure.seed))
+        flow = make_flow(options.flow, (options.dim,), key=jr.key(options.measure.seed))
     return flow, pg.LogDensity(lambda x: -0.5 * jnp.sum(x**2), (options.dim,))
 
 
@@ -91,50 +67,66 @@ def lattice_problem(options: LatticeOptions) -> tuple[pg.Flow, Phi4]:
     with told_to_users():
         target = Phi4(options.size, COUPLINGS.get(options.size, 5.0))
         flow = make_lattice_flow(options.flow, target, key=jr.key(options.measure.seed))
-    (cnf,) = cnfs(flow)
-    divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": pg.Hutchinson}
-    changed = cnf.replace(divergence=divergences[options.divergence]())
+    changed = only_cnf(flow).replace(divergence=DIVERGENCES[options.divergence]())
     return pg.Flow(flow.base, [changed]), target
 
 
-def measure_cnf(options: CnfOptions, say: Say) -> dict[str, Any]:
-    """Return the record of one configuration."""
-    return measure_flow("cnf", options, cnf_problem, say)
+def only_cnf(flow: pg.Flow) -> pg.CNF:
+    """Return the one transform of a lattice flow, or the first of several of a kind."""
+    cnf = flow.transforms[0]
+    assert isinstance(cnf, pg.CNF)
+    return cnf
 
 
-def measure_lattice(options: LatticeOptions, say: Say) -> dict[str, Any]:
-    """Return the record of one configuration."""
-    return measure_flow("phi4", options, lattice_problem, say)
+def training_gradients(flow: pg.Flow, target: pg.Target, how: MeasureOptions) -> dict[str, Work]:
+    """Return value and gradient of the reverse KL divergence, by each estimator."""
+
+    def work(estimator: pg.AbstractEstimator) -> Work:
+        def loss(flow: pg.Flow, key: Array) -> tuple[Array, pg.SolveInfo | None]:
+            found = pg.ReverseKL(target, estimator)(flow, pg.Batch(jr.split(key, how.batch)))
+            return found.loss, found.solve
+
+        return gradient(flow, loss)
+
+    return {name: work(ESTIMATORS[name]()) for name in how.estimators}
 
 
-def measure_flow(what: str, options: Any, build: Callable[[Any], Any], say: Say) -> dict[str, Any]:
-    """Return the record of one configuration: all options, what was measured, and ratios."""
-    how = options.measure
-    how.check()
-    with precision(how.dtype):
-        flow, target = build(options)
-        works = training_gradients(flow, target, how.estimators, how.batch)
-        measured = measure(works, repetitions=how.repetitions, seed=how.seed, say=say)
-        return described(what, options, how, flow) | measured
+def gradient(flow: pg.Flow, loss: Callable[[pg.Flow, Array], tuple[Array, pg.SolveInfo | None]]) -> Work:
+    """Return value and gradient of a loss of a flow and a key, as a training step needs them.
+
+    Without the value, log q of the total gradient would be dead code, and be removed.
+    """
+    parameters, static = eqx.partition(flow, eqx.is_inexact_array)
+
+    def tallied(parameters: PyTree, tally: pg.Tally, key: Array) -> tuple[Array, pg.SolveInfo | None]:
+        return loss(eqx.combine(parameters, static).tallied(tally), key)
+
+    def run(parameters: PyTree, key: Array) -> tuple[PyTree, tuple[Array, Array]]:
+        both = jax.value_and_grad(tallied, (0, 1), has_aux=True)
+        (value, solve), (slope, tally) = both(parameters, pg.Tally(jnp.zeros(())), key)
+        return (value, slope), (solve.evaluations, tally.value)
+
+    return Work(run, parameters)
 
 
-def described(what: str, options: Any, how: MeasureOptions, flow: pg.Flow) -> dict[str, Any]:
+def described(what: str, options: CnfOptions | LatticeOptions | ImagesOptions, flow: pg.Flow) -> Record:
     """Return a flat description of what was measured: options, with what they left to be found."""
-    cnf = cnfs(flow)[0]
-    steps = cnf.integrator.steps if isinstance(cnf.integrator, pg.FixedStep) else None
+    cnf = only_cnf(flow)
     flat = dataclasses.asdict(options)
     for part in ("flow", "measure"):
         flat |= flat.pop(part)
     del flat["estimators"]
-    parameters = jax.tree.leaves(eqx.filter(flow, eqx.is_inexact_array))
-    return (
-        {"what": what}
-        | flat
-        | {
-            "solver": flat.get("solver", "rk4"),
-            "solver_steps": steps,
-            "adjoint": type(cnf.adjoint).__name__.lower(),
-            "parameters": sum(leaf.size for leaf in parameters),
-        }
-        | ({"volume": flat["size"] ** 2} if "size" in flat else {})
-    )
+    steps = cnf.integrator.steps if isinstance(cnf.integrator, pg.FixedStep) else None
+    found = {
+        "solver": flat.get("solver", "rk4"),
+        "solver_steps": steps,
+        "adjoint": type(cnf.adjoint).__name__.lower(),
+        "parameters": parameter_count(flow),
+    }
+    volume = {"volume": flat["size"] ** 2} if "size" in flat else {}
+    return {"what": what} | flat | found | volume
+
+
+def parameter_count(model: PyTree) -> int:
+    """Return how many numbers a model has that can be trained."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))

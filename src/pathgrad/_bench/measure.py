@@ -1,15 +1,22 @@
-"""Measure programs that do the same in different ways: compile, count, and let them take turns."""
+"""Measure programs that do the same in different ways: compile them, and let them take turns."""
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.random as jr
+from jax.stages import Compiled
+from jaxtyping import Array, ArrayLike, PyTree
 
-from .flops import count_flops, temporary_bytes_of
-from .turns import median_and_spread, ratio, take_turns
+from .options import MeasureOptions
+from .record import Record, Say, ratio, spread
+
+T = TypeVar("T")
+# Called with a function and its arguments; returns further exact costs of that program, by their names.
+Count = Callable[..., Mapping[str, float]]
 
 # Which estimator is compared with which.
 RATIOS = (("path", "total"), ("two-copy", "path"))
@@ -24,111 +31,73 @@ class Work(NamedTuple):
         arrays: What it works on.
     """
 
-    function: Callable[[Any, Any], tuple[Any, tuple[Any, Any] | None]]
-    arrays: Any
+    function: Callable[[PyTree, Array], tuple[PyTree, tuple[ArrayLike, ArrayLike] | None]]
+    arrays: PyTree
 
 
 def measure(
     works: Mapping[str, Work],
-    *,
-    repetitions: int,
-    seed: int,
-    say: Callable[[str], None],
+    how: MeasureOptions,
+    say: Say,
+    count: Count | None = None,
     pairs: tuple[tuple[str, str], ...] = RATIOS,
-) -> dict[str, Any]:
-    """Return what each program costs, under `estimators`, and their `ratios`."""
-    key = jr.key(seed)
-    rows: dict[str, dict[str, Any]] = {}
+) -> Record:
+    """Return what each program costs, and the ratios of those pairs of which both are there."""
+    key = jr.key(how.seed)
+    compiling: dict[str, float] = {}
+    counts: dict[str, dict[str, float]] = {}
     runs = {}
     for name, work in works.items():
         say(f"compiling {name}")
         began = time.perf_counter()
-        compiled = jax.jit(work.function).lower(work.arrays, key).compile()
-        rows[name] = {"compile_seconds": time.perf_counter() - began}
-        say(f"counting the FLOPs of {name}")
-        rows[name] |= _counts(work, compiled, key)
-        runs[name] = _runner(compiled, work.arrays, key)
-    if repetitions:
-        say(f"{repetitions} rounds of {', '.join(works)}")
-    seconds, evaluations = take_turns(runs, repetitions)
-    each = {name: _per_evaluation(seconds[name], evaluations[name]) for name in works}
-    for name, row in rows.items():
-        row |= _times(seconds[name], evaluations[name], each[name])
-        rows[name] = {field: row[field] for field in sorted(row, key=_ORDER.index)}
-    ratios = {
-        f"{a} / {b}": _ratios(rows[a], rows[b], seconds, each, (a, b))
-        for a, b in pairs
-        if a in rows and b in rows
-    }
-    return {"estimators": rows, "ratios": ratios}
+        program = jax.jit(work.function).lower(work.arrays, key).compile()
+        compiling[name], memory = time.perf_counter() - began, program.memory_analysis()
+        assert memory is not None
+        counts[name] = {
+            "temporary_bytes": memory.temp_size_in_bytes,  # beside arguments and results
+            "argument_bytes": memory.argument_size_in_bytes,
+            **(count(work.function, work.arrays, key) if count else {}),
+        }
+        runs[name] = functools.partial(_run, program, work.arrays, key)
+    if how.repetitions:
+        say(f"{how.repetitions} rounds of {', '.join(works)}")
+    costs: dict[str, Record] = {}
+    for name, turns in take_turns(runs, how.repetitions).items():
+        seconds = [each for each, _ in turns]
+        median = spread(seconds) or {"median": None, "spread": None}
+        there, back = ([n[i] for _, n in turns if n is not None] for i in (0, 1))
+        costs[name] = {
+            "seconds": median["median"],
+            "seconds_spread": median["spread"],
+            **counts[name],
+            "compile_seconds": compiling[name],
+            "evaluations": statistics.mean(there) if there else None,
+            "evaluations_backward": statistics.mean(back) if back else None,
+            "seconds_all": seconds,
+        }
+    both = [pair for pair in pairs if costs.keys() >= set(pair)]
+    ratios = {f"{one} / {other}": ratio(costs[one], costs[other], [*counts[one]]) for one, other in both}
+    return {"estimators": costs, "ratios": ratios}
 
 
-_ORDER = (
-    "seconds",
-    "seconds_spread",
-    "flops",
-    "temporary_bytes",
-    "compile_seconds",
-    "evaluations",
-    "evaluations_backward",
-    "seconds_per_evaluation",
-    "flops_of_program",
-    "flops_of_loop_bodies",
-    "argument_bytes",
-    "seconds_all",
-)
+def _run(program: Compiled, arrays: PyTree, key: Array, i: int) -> tuple[int, int] | None:
+    _, counts = jax.block_until_ready(program(arrays, jr.fold_in(key, i)))
+    return None if counts is None else (int(counts[0]), int(counts[1]))
 
 
-def _counts(work: Work, compiled: Any, key: Any) -> dict[str, Any]:
-    flops = count_flops(work.function, work.arrays, key)
-    return {
-        "flops": flops.whole,
-        "flops_of_program": flops.program,
-        "flops_of_loop_bodies": flops.bodies,
-        "temporary_bytes": temporary_bytes_of(compiled),
-        "argument_bytes": int(compiled.memory_analysis().argument_size_in_bytes),
-    }
+def take_turns(
+    runs: Mapping[str, Callable[[int], T]], repetitions: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[tuple[float, T]]]:
+    """Return seconds and result of each program in each of several rounds.
 
-
-def _runner(compiled: Any, arrays: Any, key: Any) -> Callable[[int], tuple[int, int] | None]:
-    def run(i: int) -> tuple[int, int] | None:
-        _, counts = jax.block_until_ready(compiled(arrays, jr.fold_in(key, i)))
-        return None if counts is None else (int(counts[0]), int(counts[1]))
-
-    return run
-
-
-def _per_evaluation(seconds: list[float], evaluations: list[Any]) -> list[float]:
-    if any(counts is None for counts in evaluations):
-        return []
-    return [s / sum(counts) for s, counts in zip(seconds, evaluations, strict=True)]
-
-
-def _times(seconds: list[float], evaluations: list[Any], each: list[float]) -> dict[str, Any]:
-    """Return times and evaluations; `None` where nothing was run."""
-    found = median_and_spread(seconds) if seconds else {"median": None, "spread": None}
-    there, back = zip(*evaluations, strict=True) if each else ((), ())
-    return {
-        "seconds": found["median"],
-        "seconds_spread": found["spread"],
-        "seconds_all": seconds,
-        "evaluations": statistics.mean(there) if there else None,
-        "evaluations_backward": statistics.mean(back) if back else None,
-        "seconds_per_evaluation": statistics.median(each) if each else None,
-    }
-
-
-def _ratios(
-    above: dict[str, Any],
-    below: dict[str, Any],
-    seconds: dict[str, list[float]],
-    each: dict[str, list[float]],
-    pair: tuple[str, str],
-) -> dict[str, Any]:
-    a, b = pair
-    timed = {
-        "seconds": ratio(seconds[a], seconds[b]) if seconds[a] else None,
-        "seconds_per_evaluation": ratio(each[a], each[b]) if each[a] and each[b] else None,
-    }
-    counted = ("flops", "temporary_bytes")
-    return timed | {name: above[name] / below[name] if below[name] else None for name in counted}
+    In turn, so that whatever else the machine does meets all of them. The first round, of number 0, warms up
+    and does not count. Programs are called with the number of the round, and compute to the end.
+    """
+    turns: dict[str, list[tuple[float, T]]] = {name: [] for name in runs}
+    for i in range(repetitions + 1 if repetitions else 0):
+        for name, run in runs.items():
+            began = clock()
+            result = run(i)
+            if i:
+                turns[name].append((clock() - began, result))
+    return turns

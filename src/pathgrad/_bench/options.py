@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from pathgrad._errors import ArgumentError, named
+from pathgrad._words.errors import ArgumentError, named
 from pathgrad.experiments.options import Estimator, FlowOptions
 from pathgrad.experiments.phi4.options import PRESETS, LatticeFlowOptions
 from pathgrad.experiments.vae.options import AmortisedFlowOptions, DatasetName, preset
@@ -20,7 +20,7 @@ class MeasureOptions:
     estimators: tuple[Estimator, ...] = ("path", "total", "two-copy")
     """Which gradients to measure; they take turns."""
     repetitions: int = 7
-    """Rounds that are timed, after one that warms up. 0 to time nothing: FLOPs, memory and compiling only."""
+    """Rounds that are timed, after one that warms up. 0 to time nothing: memory and compiling only."""
     seed: int = 0
     """Decides weights and draws. (The flow is untrained.)"""
     dtype: Literal["float32", "float64"] = "float32"
@@ -43,10 +43,7 @@ class MeasureOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CnfOptions:
-    """Measure one training gradient of a continuous flow with a perceptron as its field.
-
-    The target is a standard normal, which costs nothing: what is measured is the flow.
-    """
+    """A continuous flow with a perceptron as its field; the target is a standard normal."""
 
     dim: int = 64
     """Dimension of the draws."""
@@ -56,7 +53,7 @@ class CnfOptions:
 
 @dataclasses.dataclass(frozen=True)
 class LatticeOptions:
-    """Measure one training gradient of a flow for lattice phi^4 theory."""
+    """A flow for lattice phi^4 theory."""
 
     size: int = 12
     """Sites along an axis."""
@@ -68,10 +65,7 @@ class LatticeOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ImagesOptions:
-    """Measure one training step of a variational autoencoder, on random images, and its flow alone.
-
-    No data is needed: the pixels are drawn from the seed.
-    """
+    """A variational autoencoder, on random images: the pixels are drawn from the seed."""
 
     dataset: DatasetName = "mnist"
     """Whose image size, grey levels and published model to take."""
@@ -83,9 +77,9 @@ class ImagesOptions:
     measure: MeasureOptions = MeasureOptions(batch=100)
 
 
-def lattice_preset(name: str) -> LatticeOptions:
-    """Return the defaults of `fast`, the model that trains on a CPU, or of the `paper`."""
-    return LatticeOptions(flow=PRESETS[name].flow)
+def lattice_preset(name: str | None) -> LatticeOptions:
+    """Return the defaults of the `paper`, else of `fast`, the model that trains on a CPU."""
+    return LatticeOptions(flow=PRESETS["paper" if name == "paper" else "fast"].flow)
 
 
 def images_preset(name: str, dataset: str) -> ImagesOptions:

@@ -1,25 +1,27 @@
 """`pathgrad data list`, `pathgrad data verify` and `pathgrad data download`."""
 
-import contextlib
 import dataclasses
-import difflib
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from pathgrad._errors import UserError, as_options
+from pathgrad._train.progress import Show, progress
+from pathgrad._words.errors import UserError, as_options
 from pathgrad.experiments.vae.data.contents import damage, present
-from pathgrad.experiments.vae.data.download import download
-from pathgrad.experiments.vae.data.sources import HOW_CHOSEN, SOURCES, Source, data_folder
+from pathgrad.experiments.vae.data.sources import HOW_CHOSEN, SOURCES, Source, data_folder, find
 
 from .arguments import parse
+from .tables import print_table
 
-_PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
+try:
+    from pathgrad.experiments.vae.data.download import download
+except ImportError:  # pooch is not there, which nothing else needs
+    download = None
 
+_WHERE = "Folder of the data. By default the environment variable PATHGRAD_DATA, else one in your cache."
+_Folder = Annotated[Path | None, tyro.conf.arg(help=_WHERE)]
 _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]")]
 
 
@@ -27,8 +29,7 @@ _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=
 class List:
     """Show the image data sets, and which of them are there."""
 
-    data: Path | None = None
-    """Folder of the data. By default the environment variable PATHGRAD_DATA, else one in your cache."""
+    data: _Folder = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +41,7 @@ class Verify:
 
     names: _Names = ()
     """Data sets: mnist, omniglot, omniglot-rebuilt, caltech, freyfaces. By default all."""
-    data: Path | None = None
-    """Folder of the data. By default the environment variable PATHGRAD_DATA, else one in your cache."""
+    data: _Folder = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +49,12 @@ class Download:
     """Fetch data sets from where they were published.
 
     Files that are there and undamaged are left alone; damaged ones are replaced. After an interruption,
-    the same command goes on where it was.
+    the same command fetches what is missing; a file that was broken off begins anew.
     """
 
     names: _Names = ()
     """Data sets: mnist, omniglot, caltech, freyfaces. By default all of these."""
-    data: Path | None = None
-    """Folder to put them into. By default the environment variable PATHGRAD_DATA, else one in your cache."""
+    data: _Folder = None
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -65,20 +64,11 @@ def run(prog: str, words: list[str]) -> int:
 
 def _list(prog: str, words: list[str]) -> int:
     folder = data_folder(parse(List, prog, words).data)
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("data set", "train / valid. / test", "pixels", "state")
-    for name, source in SOURCES.items():
-        table.add_row(
-            name,
-            " / ".join(f"{n:,}" for n in source.images),
-            "x".join(map(str, source.pixels)),
-            _state(source, folder),
-        )
-    # Elsewhere than on a terminal, wide enough never to wrap.
-    width = None if sys.stdout.isatty() else 400
-    Console(width=width, markup=False, highlight=False).print(table)
+    rows = [
+        (name, " / ".join(f"{n:,}" for n in s.images), "x".join(map(str, s.pixels)), _state(s, folder))
+        for name, s in SOURCES.items()
+    ]
+    print_table(["data set", "train / valid. / test", "pixels", "state"], rows)
     # Below the table, since a terminal has no room for columns of long paths and sentences.
     for name, source in SOURCES.items():
         print(f"{name}: {source.remark}")
@@ -111,9 +101,7 @@ def _verify(prog: str, words: list[str]) -> int:
             for file in files:
                 if (folder / file.path).is_file():
                     wrong = damage(file, folder)
-                    print(
-                        f"{name}: {file.path} {f'is damaged: it {wrong}' if wrong else 'is good'}"
-                    )
+                    print(f"{name}: {file.path} {f'is damaged: it {wrong}' if wrong else 'is good'}")
                     bad = bad or wrong is not None
     print(f"folder: {folder}")
     return 1 if bad else 0
@@ -126,9 +114,7 @@ def _download(prog: str, words: list[str]) -> int:
     for name in names:
         if not SOURCES[name].addresses:
             [file] = SOURCES[name].files["all"]
-            raise UserError(
-                f"{name} has no address to download it from; put {file.path} into {folder}."
-            )
+            raise UserError(f"{name} has no address to download it from; put {file.path} into {folder}.")
     failures = 0
     for name in names:
         for files in SOURCES[name].files.values():
@@ -137,15 +123,20 @@ def _download(prog: str, words: list[str]) -> int:
                 print(f"{name}: {there.path} is there")
                 continue
             wanted = next(file for file in files if file.address is not None)
+            if download is None:
+                raise UserError(
+                    "Downloads need the package pooch: `pip install pooch`. Or fetch "
+                    f"{wanted.address} by hand, and put it into {(folder / wanted.path).parent}."
+                )
             try:
-                with _progress(wanted.path) as tell:
-                    download(wanted, folder, tell)
+                with progress(wanted.path) as show:
+                    download(wanted, folder, _Bar(wanted.path, show))
             except UserError as error:
                 # The other files come from other places: one that is down shall not keep them away.
                 print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)
                 failures += 1
-                continue
-            print(f"{name}: {wanted.path} has come")
+            else:
+                print(f"{name}: {wanted.path} is downloaded")
     print(f"folder: {folder}")
     return 1 if failures else 0
 
@@ -153,45 +144,26 @@ def _download(prog: str, words: list[str]) -> int:
 def _known(names: tuple[str, ...]) -> list[str]:
     """Return the names without repetitions; refuse those that are of no data set."""
     for name in names:
-        if name not in SOURCES:
-            near = difflib.get_close_matches(name, SOURCES, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise UserError(
-                f"there is no data set {name!r}. Choose from: {', '.join(SOURCES)}.{hint}"
-            )
+        find(name)
     return list(dict.fromkeys(names))
 
 
-@contextlib.contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function that shows how much has come: by a bar on a terminal, else by lines."""
-    if not sys.stderr.isatty():
-        yield _lines(name)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+class _Bar:
+    """Is told by pooch how much is downloaded."""
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(Path(name).name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    total = 0  # bytes, set by pooch if the server says how many
 
+    def __init__(self, name: str, show: Show) -> None:
+        self.name, self.done, self.show = name, 0, show
 
-def _lines(name: str) -> Callable[[int, int | None], None]:
-    last = -_PLAIN_SECONDS
+    def update(self, size: int) -> None:
+        # Pieces are counted as if all were whole ones.
+        self.done = min(self.done + size, self.total or self.done + size)
+        whole = f" of {self.total / 1e6:.1f}" if self.total else ""
+        shares = [self.done / self.total] if self.total else []
+        self.show(f"{self.name}: {self.done / 1e6:.1f}{whole} MB", shares)
 
-    def tell(done, total):
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _PLAIN_SECONDS and done != total:
-            return
-        last = now
-        whole = "" if total is None else f" of {total / 1e6:.1f}"
-        print(f"{name}: {done / 1e6:.1f}{whole} MB", file=sys.stderr, flush=True)
+    def reset(self) -> None:
+        """Do nothing: pooch would only count all of it once more."""
 
-    return tell
+    close = reset

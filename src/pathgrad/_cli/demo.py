@@ -4,11 +4,17 @@ import dataclasses
 import time
 from pathlib import Path
 
+import pathgrad as pg
+from pathgrad._show.figure import training_figure
+from pathgrad.experiments.flows.experiment import FlowEvaluateOptions
 from pathgrad.experiments.options import FlowOptions, TrainOptions
-from pathgrad.experiments.toy import ToyOptions
+from pathgrad.experiments.toy.experiment import TOY, ToyOptions
 
-from .arguments import Where, parse
-from .processes import Processes
+from .arguments import parse
+from .compare import print_comparisons, print_runs
+from .evaluate import evaluate
+from .outputs import write_picture
+from .train import Where, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,41 +38,28 @@ def run(prog: str, words: list[str]) -> int:
     """Train, evaluate, print the table, draw the picture."""
     began = time.monotonic()
     given = parse(Demo, prog, words)
-    from .compare import plot, print_table, summarise
-    from .evaluate import evaluate_run
-    from .training import train
-
-    paths = {}
-    for estimator in ("path", "total"):
-        # A constant learning rate: a falling one would hide the noise that is the point here.
-        training = TrainOptions(
-            estimator=estimator, steps=given.steps, seed=given.seed, decay="none", block=25
-        )
-        paths[estimator] = given.out / estimator
-        print(
-            f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True
-        )
-        flow = FlowOptions(solver_steps=8)
-        options = ToyOptions(target="correlated", flow=flow, training=training)
-        alone = Processes(processes=1)
-        where = Where(paths[estimator], overwrite=given.overwrite, together=alone)
-        code = train("toy", options, where)
-        if code:
+    where = Where(overwrite=given.overwrite)
+    # A constant learning rate: a falling one would hide the noise that is the point here.
+    training = TrainOptions(steps=given.steps, seed=given.seed, decay="none", block=25)
+    paths = [given.out / "path", given.out / "total"]
+    for estimator, path in zip(("path", "total"), paths, strict=True):
+        print(f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True)
+        same = dataclasses.replace(training, estimator=estimator)
+        options = ToyOptions("correlated", flow=FlowOptions(solver_steps=8), training=same)
+        if code := train(TOY, options, path, where):
             return code
         if estimator == "path":
             print(f"First result {time.monotonic() - began:.1f} s after the start.")
-    for path in paths.values():
-        evaluate_run(path, samples=65536, seed=0)
-    summaries = [summarise(path) for path in paths.values()]
+    for path in paths:
+        evaluate(pg.Run.open(path), FlowEvaluateOptions(), seed=0, quiet=True)
+    groups = pg.group_runs([pg.Run.open(path) for path in paths])
     print()
-    print_table(summaries)
-    picture = given.out / "comparison.png"
-    plot(summaries, picture)
-    path_norm, total_norm = (s.numbers["gradient_norm"] for s in summaries)
-    if path_norm and total_norm:
-        print(
-            f"At the end the total gradient is {total_norm / path_norm:.1f} times as long as the path "
-            "gradient; what it has more is noise."
-        )
-    print(f"Picture: {picture}. All in {time.monotonic() - began:.0f} s.")
+    print_runs(groups)
+    print_comparisons(groups)
+    norms = {group.method: group.first.at_end("gradient_norm") or 0.0 for group in groups}
+    if all(norms.values()):
+        ratio = f"{norms['total'] / norms['path']:.1f} times as long as the path gradient"
+        print(f"\nAt the end the total gradient is {ratio}; what it has more is noise.")
+    write_picture(training_figure(groups), given.out / "comparison.png")
+    print(f"All in {time.monotonic() - began:.0f} s.")
     return 0

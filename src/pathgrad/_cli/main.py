@@ -3,41 +3,31 @@
 import difflib
 import importlib
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from pathgrad._errors import UserError, as_options
+import pathgrad as pg
+from pathgrad._runs.experiment import experiment_names
+from pathgrad._runs.provenance import package_version
+from pathgrad._words.errors import UserError, as_options
 
-
-class Command(NamedTuple):
-    """Where a command lives and what it is for."""
-
-    module: str
-    summary: str
-
-
+# Commands that do not train, by what they are for; the first word names the module that runs them.
 COMMANDS = {
-    "train toy": Command("train", "fit a flow to a small target with known answers"),
-    "train phi4": Command("train_phi4", "fit a flow to lattice phi^4 theory, as in the paper"),
-    "train vae": Command("train_vae", "train a variational autoencoder on images, as in the paper"),
-    "fit": Command("fit", "fit a flow to your own JAX log density"),
-    "evaluate": Command(
-        "evaluate", "ESS, KL, log Z, k-hat (of an autoencoder ELBO and NLL), with a picture"
-    ),
-    "sample": Command(
-        "sample", "draw from a trained flow, with log-weights, or images, into an .npz file"
-    ),
-    "compare": Command("compare", "a table, and a picture, of several runs"),
-    "report": Command("report", "one self-contained HTML page of one or many runs"),
-    "plot": Command("plot", "one figure of one or several runs: training, fields, weights, ..."),
-    "data list": Command("data", "the image data sets, and which of them are there"),
-    "data verify": Command("data", "check the image files against their known hashes"),
-    "data download": Command("data", "fetch image data sets from where they were published"),
-    "bench cnf": Command("bench", "cost of a training gradient: time, FLOPs, memory, by estimator"),
-    "bench phi4": Command("bench", "the same of a lattice flow"),
-    "bench vae": Command("bench", "the same of an autoencoder"),
-    "bench all": Command("bench", "a study of all costs, with tables and pictures"),
-    "demo": Command("demo", "path against total gradient on one small target, in a minute"),
+    "evaluate": "how good a run is: numbers with errors, a picture, a verdict",
+    "sample": "draw from a run, with log-weights, into an .npz file",
+    "compare": "a table, and a picture, of several runs",
+    "report": "one self-contained HTML page of one or many runs",
+    "plot": "one figure of one or several runs: training, draws, weights, ...",
+    "data list": "the image data sets, and which of them are there",
+    "data verify": "check the image files against their known hashes",
+    "data download": "fetch image data sets from where they were published",
+    "bench cnf": "cost of a training gradient: time and memory, by estimator",
+    "bench phi4": "the same of a lattice flow",
+    "bench vae": "the same of an autoencoder",
+    "demo": "path against total gradient on one small target, in a minute",
 }
+
+# Commands of earlier versions, with what to type instead.
+GONE = {"bench all": "`python -m benchmarks.study --out DIR`, at the root of a checkout of the repository"}
 
 _HEAD = """\
 usage: pathgrad COMMAND [OPTIONS]     (pathgrad COMMAND --help explains every option)
@@ -58,30 +48,47 @@ Few, large steps by least squares on the log-weights, for small flows:
 """
 
 
+def training_commands() -> dict[str, str]:
+    """Return the commands that train, one for each experiment that is installed, and what they are for."""
+    found = {}
+    for name in experiment_names():
+        try:
+            experiment = pg.find_experiment(name)
+            found[experiment.command] = experiment.summary
+        except UserError as error:  # of another package: the others shall work
+            found[f"train {name}"] = str(error)
+    return found
+
+
 def usage(prefix: str = "") -> str:
     """Return the overview, of all commands or of those that begin with a word."""
-    chosen = {n: c for n, c in COMMANDS.items() if not prefix or n.split()[0] == prefix}
+    chosen = {n: text for n, text in (training_commands() | COMMANDS).items() if prefix in ("", n.split()[0])}
     width = max(map(len, chosen))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in chosen.items()]
+    lines = [f"  {name:<{width}}  {text}" for name, text in chosen.items()]
     return "\n".join([_HEAD, "commands:", *lines, "", _TAIL])
 
 
 def find(words: list[str]) -> tuple[str, list[str]]:
-    """Split the arguments into the name of a command and the rest."""
-    for length in (2, 1):
-        name = " ".join(words[:length])
-        if name in COMMANDS:
-            return name, words[length:]
-    first = words[0]
-    inner = [n.split()[1] for n in COMMANDS if n.split()[0] == first and " " in n]
+    """Split the arguments into the name of a command and the rest.
+
+    `train NAME` trains an experiment; where no command has its name, `NAME` alone does too.
+    """
+    experiments = experiment_names()
+    known = [*(f"train {name}" for name in experiments), *COMMANDS]
+    for typed in (words, ["train", *words]):
+        for length in (2, 1):
+            name = " ".join(typed[:length])
+            if name in known:
+                return name, typed[length:]
+    if (gone := " ".join(words[:2])) in GONE:
+        raise UserError(f"`{gone}` is no longer part of pathgrad: it is {GONE[gone]}.")
+    first, given = words[0], " ".join(words[1:2])
+    inner = [name.split()[1] for name in known if name.startswith(f"{first} ")]
     if inner:
-        given = words[1] if len(words) > 1 else ""
         said = f"there is no `{first} {given}`." if given else f"`{first}` needs one word more."
         raise UserError(f"{said} Choose from: {', '.join(inner)}.{_hint(given, inner)}")
-    known = list(dict.fromkeys(n.split()[0] for n in COMMANDS))
-    raise UserError(
-        f"there is no command {first!r}. Choose from: {', '.join(known)}.{_hint(first, known)}"
-    )
+    firsts = list(dict.fromkeys(["train", *experiments, *(name.split()[0] for name in COMMANDS)]))
+    raise UserError(f"there is no command {first!r}. Choose from: {', '.join(firsts)}.{_hint(first, firsts)}")
 
 
 def _hint(given: str, known: list[str]) -> str:
@@ -89,24 +96,30 @@ def _hint(given: str, known: list[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 2 for bad input, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
     if words[0] == "--version":
-        from pathgrad._train.rundir import package_version
-
         print(f"pathgrad {package_version('pathgrad')}")
         return 0
-    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    groups = {"train", *(name.split()[0] for name in COMMANDS if " " in name)}
     if words[0] in groups and words[1:2] in (["-h"], ["--help"]):
         print(usage(words[0]))
         return 0
     try:
         name, rest = find(words)
-        module = importlib.import_module(f"pathgrad._cli.{COMMANDS[name].module}")
+        try:
+            module = importlib.import_module(f"pathgrad._cli.{name.split()[0]}")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] == "pathgrad":
+                raise
+            raise UserError(
+                f"the command line needs the package {error.name}, which is not installed: "
+                'pip install "pathgrad[cli]"'
+            ) from error
         return module.run(f"pathgrad {name}", rest)
     except UserError as error:
         print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)

@@ -8,10 +8,8 @@ import time
 import traceback
 from collections.abc import Iterator
 
-from pathgrad._errors import UserError, as_options
-
-_CONNECT_SECONDS = 120  # for all processes to be there
-_SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
+import pathgrad as pg
+from pathgrad._words.errors import UserError, as_options
 
 # How the libraries that carry messages say that the other end is gone.
 _LOST = ("gloo", "nccl", "unavailable", "coordination service", "heartbeat")
@@ -31,79 +29,43 @@ class Processes:
 
     def join(self) -> None:
         """Connect to the other processes, if there are any. Before JAX is used for anything else."""
-        import jax
-
-        if jax.distributed.is_initialized() or (self.processes == 1 and not self.coordinator):
+        if self.processes == 1 and not self.coordinator:
             return
-        if (self.coordinator, self.processes, self.process_id) == (None, None, None):
+        if self == Processes():
             if not _launched_together():
                 return
         else:
             self._check()
             print(
                 f"pathgrad: meeting {self.processes or 'the other'} processes at {self.coordinator}, within "
-                f"{_CONNECT_SECONDS} s; JAX ends those that are left alone",
+                f"{pg.devices.CONNECT_SECONDS} s; JAX ends those that are left alone",
                 file=sys.stderr,
             )
-        # It would take SIGTERM away from us, by which a training is asked to save and stop.
-        jax.config.update("jax_enable_preemption_service", False)
-        try:
-            jax.distributed.initialize(
-                self.coordinator,
-                self.processes,
-                self.process_id,
-                initialization_timeout=_CONNECT_SECONDS,
-                heartbeat_timeout_seconds=_SILENT_SECONDS,
-            )
-        except (RuntimeError, ValueError) as error:
-            raise UserError(
-                f"The processes could not begin together: {error} Give --coordinator, --processes and "
-                "--process-id, or --processes 1 for one that is alone."
-            ) from error
+        pg.devices.join(self.coordinator, self.processes, self.process_id)
 
     def _check(self) -> None:
-        if self.coordinator is None or self.coordinator.rpartition(":")[2].isdigit() is False:
-            raise UserError(
-                "Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345; "
-                f"got {self.coordinator}."
-            )
+        if self.coordinator is None or not self.coordinator.rpartition(":")[2].isdigit():
+            wanted = "--coordinator HOST:PORT, such as 10.0.0.1:12345"
+            raise UserError(f"Several processes need {wanted}; got {self.coordinator}.")
         if _launched_together():  # which also says how many, and which this is
             return
         if self.processes is None or self.process_id is None:
             raise UserError("--coordinator needs --processes and --process-id beside it.")
         if not 0 <= self.process_id < self.processes:
-            raise UserError(
-                f"--process-id must be from 0 to {self.processes - 1}, got {self.process_id}."
-            )
+            raise UserError(f"--process-id must be from 0 to {self.processes - 1}, got {self.process_id}.")
 
     @contextlib.contextmanager
     def together(self, again: str) -> Iterator[None]:
         """Join, and let no process wait for one that has failed. `again` says how to go on after that."""
         self.join()
-        import jax
-
-        if is_alone():
+        if pg.devices.is_alone():
             yield
             return
         try:
             yield
         except BaseException as error:
             # The ordinary end of a process waits for the others, which may be waiting for this one.
-            _end(error, f"process {jax.process_index()} of {jax.process_count()}", again)
-
-
-def is_first() -> bool:
-    """Whether this process writes files and talks: the only one, or the first."""
-    import jax
-
-    return jax.process_index() == 0
-
-
-def is_alone() -> bool:
-    """Whether this is the only process."""
-    import jax
-
-    return jax.process_count() == 1
+            _end(error, again)
 
 
 def _launched_together() -> bool:
@@ -119,9 +81,9 @@ def _launched_together() -> bool:
     return "OMPI_MCA_orte_hnp_uri" in given and int(given.get("OMPI_COMM_WORLD_SIZE") or 1) > 1
 
 
-def _end(error: BaseException, who: str, again: str) -> None:
+def _end(error: BaseException, again: str) -> None:
     """Say why, and end without waiting."""
-    said = f"{type(error).__name__}: {error}".lower()
+    said, code = f"{type(error).__name__}: {error}".lower(), 1
     if isinstance(error, UserError):
         text, code = as_options(error.text), 2
     elif isinstance(error, KeyboardInterrupt):
@@ -131,12 +93,10 @@ def _end(error: BaseException, who: str, again: str) -> None:
             "another process of this job has ended or cannot be reached, so this one ends too. See what "
             f"that one says. {again}\n(JAX: {error})"
         )
-        code = 1
     else:
-        text, code = "".join(traceback.format_exception(error)), 1
-    print(f"\npathgrad: {who}: {text}", file=sys.stderr)
-    sys.stderr.flush()
+        text = "".join(traceback.format_exception(error))
+    print(f"\npathgrad: {pg.devices.which_process()}: {text}", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    if is_first():
+    if pg.devices.is_first():
         time.sleep(1)  # the others hear of it through this process, and would be cut short
     os._exit(code)

@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,12 +11,12 @@ import jax.random as jr
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Bool, Key, PyTree
 
-from .._objectives import AbstractObjective
-from .._tree import number_of_draws
+from .._gradients.objectives import AbstractObjective
+from .._words.tree import number_of_draws
 from ..devices import mesh_for, replicated
-from .block_gradients import BlockGradients
+from ..metrics import gradient_norm
 from .method import AbstractMethod, AbstractRunner, Block
 from .state import StepInfo, TrainState
 
@@ -27,11 +27,7 @@ _CHANGE = 2**32 - 1  # folded into the key of a step
 class AbstractCompiledMethod(AbstractMethod):
     """A method whose step is a JAX function. `runner` compiles blocks of it; `step` is all there is to write.
 
-    Attributes:
-        n: Draws per step; where the objective has data, as many entries of it.
-        block: Steps in one compiled block, and per row of metrics.
-        devices: That share the draws. Default: all there are, of all processes; of those as many as `n` can
-            be divided by.
+    It must have the attributes `n`, `block` and `devices`, with the meaning that they have for `FirstOrder`.
     """
 
     n: eqx.AbstractVar[int]
@@ -168,3 +164,30 @@ def _block_of(
         return arrays, infos, gradients.snr()
 
     return run
+
+
+class BlockGradients(NamedTuple):
+    """Signal and noise of the gradients of a block's good steps (Welford's method). None of them is kept."""
+
+    steps: Array
+    mean: PyTree
+    scatter: Array  # sum of squared distances from the mean
+
+    @classmethod
+    def none(cls, like: PyTree) -> "BlockGradients":
+        """Begin, with the tree of parameters that the gradients are of."""
+        return cls(jnp.zeros(()), jax.tree.map(jnp.zeros_like, like), jnp.zeros(()))
+
+    def add(self, gradient: PyTree, good: Bool[Array, ""]) -> "BlockGradients":
+        """Take one more into account, if its step was good."""
+        steps = self.steps + good
+        new = jax.tree.map(lambda g, m: jnp.where(good, g, m), gradient, self.mean)
+        away = jax.tree.map(jnp.subtract, new, self.mean)
+        mean = jax.tree.map(lambda m, a: m + a / jnp.maximum(steps, 1), self.mean, away)
+        # No difference of large numbers, as the mean square less the square of the mean would be.
+        more = jnp.square(gradient_norm(away)) * (steps - 1) / jnp.maximum(steps, 1)
+        return BlockGradients(steps, mean, self.scatter + jnp.where(good, more, 0))
+
+    def snr(self) -> Array:
+        """Return what `metrics.gradient_snr` makes of them; not finite for fewer than two."""
+        return gradient_norm(self.mean) / jnp.sqrt(self.scatter / (self.steps - 1))

@@ -34,11 +34,9 @@ def clip_by_measured_norm(
         raise ValueError(f"Need factor > 1 and 0 < decay < 1, got {factor=} and {decay=}.")
 
     def init(params):
-        del params
         return ClipState(jnp.zeros(()), jnp.zeros((), jnp.int32))
 
     def update(updates, state, params=None):
-        del params
         norm = gradient_norm(updates)
         # Divided by the weight the zero it began with has lost, as in Adam.
         usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.steps, 1)))

@@ -12,23 +12,18 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PyTree
 
 from .. import devices as sharing
-from .._draw import SolveInfo, Tally
-from .._errors import ArgumentError, named
-from .._objectives import AbstractObjective, Batch, Estimate
-from .._outcome import Outcome, failure_if, first_failure
-from .._tree import number_of_draws
+from .._gradients.objectives import AbstractObjective, Batch, Estimate
+from .._words.draw import SolveInfo, Tally
+from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.outcome import Outcome, failure_if, first_failure
+from .._words.tree import number_of_draws
 from ..metrics import gradient_norm
 from .blocks import AbstractCompiledMethod
 from .state import StepInfo, copied
 
 
 class Average(eqx.Module):
-    """A moving average of the parameters.
-
-    Attributes:
-        parameters: The average.
-        steps: How many it has seen.
-    """
+    """A moving average of the parameters, and how many steps it has seen."""
 
     parameters: PyTree
     steps: Int[Array, ""]
@@ -39,19 +34,12 @@ class Average(eqx.Module):
         seen = self.steps.astype(jnp.result_type(float))
         kept = jnp.minimum(decay, (1 + seen) / (10 + seen))
         share = jnp.where(good, 1 - kept, 0.0)
-        mixed = jax.tree.map(
-            lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters
-        )
+        mixed = jax.tree.map(lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters)
         return Average(mixed, self.steps + good)
 
 
 class Memory(eqx.Module):
-    """What `FirstOrder` takes over to the next step.
-
-    Attributes:
-        optimizer: State of the optimiser.
-        average: Of the parameters, if one is kept.
-    """
+    """What the next step takes over: the optimiser's state, and the average if one is kept."""
 
     optimizer: PyTree
     average: Average | None
@@ -68,8 +56,8 @@ class FirstOrder(AbstractCompiledMethod):
         block: Steps in one compiled block, and per row of metrics.
         average: Decay of a moving average of the parameters, such as 0.999; the average is then what the
             training results in. `None` for none.
-        devices: That share the draws. Default: all there are, of all processes; of those as many as `n` can
-            be divided by.
+        devices: Those that share the draws. Default: all there are, of all processes; of those as many as
+            `n` can be divided by.
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
@@ -92,9 +80,7 @@ class FirstOrder(AbstractCompiledMethod):
         self.devices = None if devices is None else tuple(devices)
 
     def __check_init__(self):
-        for name in ("n", "block"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{named(name)} must be at least 1, got {getattr(self, name)}.")
+        check_at_least_one(n=self.n, block=self.block)
         if self.average is not None and not 0 < self.average < 1:
             raise ArgumentError(
                 f"{named('average')} is the decay of a moving average, between 0 and 1; got {self.average}."
@@ -114,16 +100,14 @@ class FirstOrder(AbstractCompiledMethod):
     def step(self, state, objective, *, key, data=None, mesh=None):
         parameters, fixed = eqx.partition(state.model, eqx.is_inexact_array)
         n = self.n if data is None else jax.tree.leaves(data)[0].shape[0]
-        estimate, gradient, counted = _differentiate(
+        estimate, solve, gradient, counted = _differentiate(
             parameters, fixed, objective, (jr.split(key, n), data), state.step, mesh
         )
         norm = gradient_norm(gradient)
-        updates, optimizer_state = self.optimizer.update(
-            gradient, state.memory.optimizer, parameters
-        )
+        updates, optimizer_state = self.optimizer.update(gradient, state.memory.optimizer, parameters)
         outcome = first_failure(
             # What a failed solve leaves is not finite either, and not to be blamed on anything else.
-            jnp.zeros((), jnp.int32) if estimate.solve is None else estimate.solve.outcome,
+            solve.outcome,
             estimate.outcome,
             failure_if(~jnp.isfinite(estimate.loss), Outcome.DENSITY_NOT_FINITE),
             failure_if(~jnp.isfinite(norm), Outcome.GRADIENT_NOT_FINITE),
@@ -131,37 +115,24 @@ class FirstOrder(AbstractCompiledMethod):
         )
         good = outcome == Outcome.FINE
         moved = eqx.apply_updates(parameters, updates)
-        parameters, optimizer_state = _choose(
-            good, (moved, optimizer_state), (parameters, state.memory.optimizer)
+        parameters, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(good, new, old) if eqx.is_array(new) else new,
+            (moved, optimizer_state),
+            (parameters, state.memory.optimizer),
         )
         average = state.memory.average
         if average is not None and self.average is not None:
             average = average.add(parameters, self.average, good)
         model, memory = eqx.combine(parameters, fixed), Memory(optimizer_state, average)
         after = state.after(model, memory, good=good)
-        evaluations = 0 if estimate.solve is None else estimate.solve.evaluations
-        info = StepInfo(
-            estimate.loss,
-            estimate.each,
-            estimate.numbers,
-            norm,
-            jnp.asarray(evaluations, jnp.int32),
-            counted,
-            outcome,
-            after.skipped_in_row,
-        )
-        return after, info, gradient
+        told = estimate.loss, estimate.each, estimate.numbers, norm, solve.evaluations, counted
+        return after, StepInfo(*told, outcome, after.skipped_in_row), gradient
 
 
 def _differentiate(
-    parameters: PyTree,
-    fixed: PyTree,
-    objective: AbstractObjective,
-    per_draw: tuple[Array, PyTree],
-    step: Int[Array, ""],
-    mesh: Mesh | None,
-) -> tuple[Estimate, PyTree, Array]:
-    """Return estimate, gradient and backward evaluations, over the draws of all devices."""
+    parameters: PyTree, fixed: PyTree, objective: AbstractObjective, per_draw, step, mesh: Mesh | None
+) -> tuple[Estimate, SolveInfo, PyTree, Array]:
+    """Return estimate, solves, gradient and backward evaluations, over the draws of all devices."""
     if number_of_draws((parameters, fixed)) is not None:
         mesh = None  # leaves that belong to single draws stay together
     arrays, static = eqx.partition((fixed, objective), eqx.is_array)
@@ -182,21 +153,14 @@ def _differentiate(
     return sharing.spread(part, mesh)((parameters, arrays, step), per_draw)
 
 
-def _of_all_devices(
-    estimate: Estimate, gradient: PyTree, counted: Array
-) -> tuple[Estimate, PyTree, Array]:
+def _of_all_devices(estimate: Estimate, gradient: PyTree, counted: Array):
     """Return what the draws of all devices come to: three messages, that of the gradient among them."""
     loss, numbers, gradient = sharing.average((estimate.loss, estimate.numbers, gradient))
     each = sharing.gather(estimate.each)
-    evaluations = 0 if estimate.solve is None else estimate.solve.evaluations
-    solved = Outcome.FINE if estimate.solve is None else estimate.solve.outcome
-    counts = [estimate.outcome, evaluations, solved, counted]
+    none = SolveInfo(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+    solve = none if estimate.solve is None else estimate.solve
+    counts = [estimate.outcome, solve.evaluations, solve.outcome, counted]
     outcome, evaluations, solved, counted = sharing.largest(
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts])
     )
-    solve = None if estimate.solve is None else SolveInfo(evaluations, solved)
-    return Estimate(loss, each, outcome, solve, numbers), gradient, counted
-
-
-def _choose(good: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(good, a, b) if eqx.is_array(a) else a, new, old)
+    return Estimate(loss, each, outcome, None, numbers), SolveInfo(evaluations, solved), gradient, counted

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import optax
 from jaxtyping import Array, Key, PyTree
 
-from .._errors import ArgumentError, named
-from .._estimators import AbstractEstimator, PathGradient
-from .._flow import Flow
-from .._objectives import AbstractObjective, ReverseKL
-from .._outcome import Stop
-from .._target import Target
+from .._flow.flow import Flow
+from .._gradients.estimators import AbstractEstimator, PathGradient
+from .._gradients.objectives import AbstractObjective, ReverseKL
+from .._ingredients.target import Target
+from .._words.errors import ArgumentError, named
+from .._words.outcome import Stop
 from ..devices import on_one_device
 from .first_order import FirstOrder
 from .method import AbstractMethod
@@ -79,7 +79,8 @@ def fit(
         state: Continue from the state of an earlier fit with the same arguments.
         progress: Whether to report progress on standard error.
     """
-    method, objective = _sorted(method, objective, n, estimator, optimizer)
+    method = _chosen_method(method, optimizer, n)
+    objective = _chosen_objective(objective, estimator)
     steps = method.steps if steps is None else steps
     if steps is None and max_seconds is None:
         raise ArgumentError(
@@ -98,36 +99,28 @@ def fit(
         raise
     state = on_one_device(state)
     return Fit(
-        trainer.result(state),
-        history,
-        state,
-        trainer.stopped,
-        trainer.seconds,
-        trainer.compile_seconds,
+        trainer.result(state), history, state, trainer.stopped, trainer.seconds, trainer.compile_seconds
     )
 
 
-def _sorted(
-    method: AbstractMethod | None,
-    objective: AbstractObjective | Target,
-    n: int | None,
-    estimator: AbstractEstimator | None,
-    optimizer: optax.GradientTransformation | None,
-) -> tuple[AbstractMethod, AbstractObjective]:
-    """Return the method and the objective that were asked for, in either way."""
-    if method is not None and (n is not None or optimizer is not None):
+def _chosen_method(
+    method: AbstractMethod | None, optimizer: optax.GradientTransformation | None, n: int | None
+) -> AbstractMethod:
+    if method is None:
+        return FirstOrder(optimizer or optax.adam(1e-3), 256 if n is None else n)
+    if n is not None or optimizer is not None:
         raise ArgumentError(
             f"{named('n')} and {named('optimizer')} belong to a `FirstOrder` method: give them to that, "
             f"`FirstOrder(optimizer, n)`, or leave {named('method')} out."
         )
-    if isinstance(objective, AbstractObjective):
-        if estimator is not None:
-            raise ArgumentError(
-                f"{named('estimator')} belongs to the objective: `ReverseKL(target, estimator)`."
-            )
-    else:
-        objective = ReverseKL(objective, PathGradient() if estimator is None else estimator)
-    if method is None:
-        optimizer = optax.adam(1e-3) if optimizer is None else optimizer
-        method = FirstOrder(optimizer, 256 if n is None else n)
-    return method, objective
+    return method
+
+
+def _chosen_objective(
+    objective: AbstractObjective | Target, estimator: AbstractEstimator | None
+) -> AbstractObjective:
+    if not isinstance(objective, AbstractObjective):
+        return ReverseKL(objective, estimator or PathGradient())
+    if estimator is not None:
+        raise ArgumentError(f"{named('estimator')} belongs to the objective: `ReverseKL(target, estimator)`.")
+    return objective

@@ -7,7 +7,7 @@ import equinox as eqx
 from jax.sharding import Mesh
 from jaxtyping import Array, Key, PyTree
 
-from .._objectives import AbstractObjective
+from .._gradients.objectives import AbstractObjective
 from .state import StepInfo, TrainState
 
 

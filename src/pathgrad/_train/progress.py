@@ -1,13 +1,17 @@
-"""Progress of a training: a bar on a terminal, plain lines elsewhere."""
+"""How far something is: a bar on a terminal, plain lines elsewhere."""
 
 import contextlib
+import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .row import Row
 
 _PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
+
+# Called with what to say, and the shares of steps, time, ... that are used up: the first at 1 ends it.
+Show = Callable[[str, Sequence[float]], None]
 
 _SHOWN = {
     "epoch": "{:.2f}",
@@ -20,90 +24,87 @@ _SHOWN = {
 }
 
 
-def _numbers(row: Row) -> str:
-    shown = []
-    for name, form in _SHOWN.items():
-        value = row.value(name)
-        if value is not None:
-            shown.append(f"{name.replace('_', ' ')} {form.format(value)}")
-    if row.skipped:
-        shown.append(f"skipped {row.skipped}")
-    return "  ".join(shown)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def time_left(row: Row, first: Row, steps: int | None, max_seconds: float | None) -> float | None:
-    """Return the seconds of training still to come, `None` before there is anything to go by."""
-    done, left = row.step - first.step, []
-    if steps is not None and done > 0:
-        left.append((steps - row.step) * (row.seconds - first.seconds) / done)
-    if max_seconds is not None and done > 0:
-        left.append(max(0.0, max_seconds - row.seconds))
-    return min(left, default=None)
-
-
 @contextlib.contextmanager
 def report(
     steps: int | None, *, visible: bool = True, max_seconds: float | None = None
 ) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that takes a row of metrics and shows how far things are."""
-    if not visible:
-        yield lambda row: None
-    elif sys.stderr.isatty():
-        with _bar(steps, max_seconds) as tell:
-            yield tell
-    else:
-        yield _lines(steps, max_seconds)
+    """Yield a function that takes a row of metrics and shows how far a training is."""
+    with progress("compiling", visible=visible) as show:
 
+        def tell(row: Row) -> None:
+            known = [(name, form, row.value(name)) for name, form in _SHOWN.items()]
+            words = [f"{name.replace('_', ' ')} {form.format(v)}" for name, form, v in known if v is not None]
+            words += [f"skipped {row.skipped}"] if row.skipped else []
+            of = f"/{steps}" if steps else ""
+            shares = [x / end for x, end in ((row.step, steps), (row.seconds, max_seconds)) if end]
+            show("  ".join([f"step {row.step}{of}", *words]), shares)
 
-def _lines(steps: int | None, max_seconds: float | None) -> Callable[[Row], None]:
-    rows: list[Row] = []
-    last = -_PLAIN_SECONDS
-
-    def tell(row: Row) -> None:
-        nonlocal last
-        rows[1:] = [row]
-        now = time.monotonic()
-        if now - last < _PLAIN_SECONDS and row.step != steps:
-            return
-        last = now
-        left = time_left(row, rows[0], steps, max_seconds)
-        ending = "" if left is None else f"  {_clock(left)} left"
-        of = "" if steps is None else f"/{steps}"
-        print(f"step {row.step}{of}  {_numbers(row)}{ending}", file=sys.stderr, flush=True)
-
-    return tell
+        yield tell
 
 
 @contextlib.contextmanager
-def _bar(steps: int | None, max_seconds: float | None) -> Iterator[Callable[[Row], None]]:
+def progress(text: str = "", *, visible: bool = True, passing: bool = False) -> Iterator[Show]:
+    """Yield a function that shows how far things are.
+
+    Args:
+        text: What a bar says before anything is known.
+        visible: Whether to show anything.
+        passing: For what may be short: no plain line in the beginning, and no bar left at the end.
+    """
+    if not visible:
+        yield lambda text, shares: None
+    elif sys.stderr.isatty() and importlib.util.find_spec("rich"):
+        with _bar(text, passing=passing) as show:
+            yield show
+    else:
+        yield _lines(passing=passing)
+
+
+def _lines(*, passing: bool) -> Show:
+    clock, due, told = _Clock(), time.monotonic() + (_PLAIN_SECONDS if passing else 0.0), False
+
+    def show(text: str, shares: Sequence[float]) -> None:
+        nonlocal due, told
+        left, now = clock.left(shares), time.monotonic()
+        if now >= due or (told and max(shares, default=0.0) >= 1):
+            due, told = now + _PLAIN_SECONDS, True
+            print("  ".join(filter(None, [text, left])), file=sys.stderr, flush=True)
+
+    return show
+
+
+@contextlib.contextmanager
+def _bar(text: str, *, passing: bool) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("step {task.completed:.0f}{task.fields[of]}"),
-        BarColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TextColumn("[dim]{task.fields[left]}"),
-    )
-    rows: list[Row] = []
-    of = "" if steps is None else f"/{steps}"
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=steps, of=of, numbers="compiling", left="")
+    words, left = TextColumn("{task.description}", markup=False), TextColumn("[dim]{task.fields[left]}")
+    clock = _Clock()
+    with Progress(BarColumn(), words, left, console=Console(stderr=True), transient=passing) as bar:
+        task = bar.add_task(text, total=None, left="")
 
-        def tell(row: Row) -> None:
-            rows[1:] = [row]
-            left = time_left(row, rows[0], steps, max_seconds)
-            bar.update(
-                task,
-                completed=row.step,
-                numbers=_numbers(row),
-                left="" if left is None else f"{_clock(left)} left",
-            )
+        def show(text: str, shares: Sequence[float]) -> None:
+            done, total = max(shares, default=0.0), 1.0 if shares else None
+            bar.update(task, description=text, completed=done, total=total, left=clock.left(shares))
 
-        yield tell
+        yield show
+
+
+class _Clock:
+    """Tells the time left, from the first shares it hears of; where a share falls, other work begins."""
+
+    def __init__(self) -> None:
+        self.began, self.first, self.last = 0.0, [], []
+
+    def left(self, shares: Sequence[float]) -> str:
+        """Return the time left; nothing before there is anything to go by."""
+        now = time.monotonic()
+        if not self.last or any(new < old for new, old in zip(shares, self.last, strict=True)):
+            self.began, self.first = now, shares
+        self.last = shares
+        ends = [(1 - new) / (new - old) for new, old in zip(shares, self.first, strict=True) if new > old]
+        if not ends:
+            return ""
+        minutes, seconds = divmod(round(max(0.0, min(ends)) * (now - self.began)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left"

@@ -3,9 +3,9 @@
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
-Number = int | float
+from .._words.text import Number, is_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +87,3 @@ def best_row(rows: Iterable[Row]) -> Row | None:
     """Return the row with the best validation, `None` if there was none: that is the model which is kept."""
     validated = [(value, row) for row in rows if (value := row.value("validation")) is not None]
     return min(validated, key=lambda pair: pair[0], default=(None, None))[1]
-
-
-def is_number(value: object) -> TypeGuard[Number]:
-    """Say whether a value out of a file is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:  # of a whole number that no float can hold
-        return False

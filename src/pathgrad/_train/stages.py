@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import equinox as eqx
 from jaxtyping import Array, Key, PyTree
 
-from .._errors import ArgumentError, named
-from .._objectives import AbstractObjective
+from .._gradients.objectives import AbstractObjective
+from .._words.errors import ArgumentError, named
 from .blocks import AbstractCompiledMethod
 from .method import AbstractMethod, AbstractRunner, Block
 from .state import TrainState, copied
@@ -37,7 +37,6 @@ class Stages(AbstractMethod):
                 f"{named('stages')} needs at least one pair of a method and a number of steps, each at least "
                 f"1; got steps {self.steps_of}."
             )
-
         if any(isinstance(method, Stages) for method in self.methods):
             raise ArgumentError(f"{named('stages')} within stages: write them in one list.")
 
@@ -70,7 +69,7 @@ class Stages(AbstractMethod):
     def result(self, state):
         # The stage that took the last step: the next one has not begun.
         i, _ = self.at(max(int(state.step) - 1, 0))
-        return self.methods[i].result(with_memory(state, state.memory[i]))
+        return self.methods[i].result(_seen_by(i, state))
 
 
 class StagesRunner(AbstractRunner):
@@ -91,32 +90,30 @@ class StagesRunner(AbstractRunner):
         i, begins = self.stages.at(int(state.step))
         if i and int(state.step) == begins:
             state = self._enter(state, i)
-        inner = self.runners[i].prepare(with_memory(state, state.memory[i]), length)
+        inner = self.runners[i].prepare(_seen_by(i, state), length)
         self.mesh = self.runners[i].mesh
         self.compile_seconds = sum(runner.compile_seconds for runner in self.runners)
-        return self._whole(inner, state.memory, i)
+        return _joined(inner, state.memory, i)
 
     def run(self, state, length):
         i, _ = self.stages.at(int(state.step))
-        memory = state.memory
-        done = self.runners[i].run(with_memory(state, memory[i]), length)
-        return Block(
-            self._whole(done.state, memory, i), done.steps, done.numbers | {"stage": float(i)}
-        )
+        done = self.runners[i].run(_seen_by(i, state), length)
+        return Block(_joined(done.state, state.memory, i), done.steps, done.numbers | {"stage": float(i)})
 
     def _enter(self, state: TrainState, i: int) -> TrainState:
         """Begin a stage with the result of the one before."""
         before, now = self.stages.methods[i - 1], self.stages.methods[i]
-        model = before.result(with_memory(state, state.memory[i - 1]))
+        model = before.result(_seen_by(i - 1, state))
         # Copies, since no array may be in two places of a state that is overwritten.
         model, memory = copied((model, now.init(model)))
-        state = eqx.tree_at(lambda s: s.model, state, model)
-        return self._whole(with_memory(state, memory), state.memory, i)
-
-    def _whole(self, inner: TrainState, memories: tuple[PyTree, ...], i: int) -> TrainState:
-        return with_memory(inner, (*memories[:i], inner.memory, *memories[i + 1 :]))
+        return _joined(dataclasses.replace(state, model=model, memory=memory), state.memory, i)
 
 
-def with_memory(state: TrainState, memory: PyTree) -> TrainState:
-    """Return the state with another memory."""
-    return dataclasses.replace(state, memory=memory)
+def _seen_by(i: int, state: TrainState) -> TrainState:
+    """Return the state as the method of a stage knows it, with its own memory alone."""
+    return dataclasses.replace(state, memory=state.memory[i])
+
+
+def _joined(inner: TrainState, memories: tuple[PyTree, ...], i: int) -> TrainState:
+    """Return a stage's state with the memories of all others."""
+    return dataclasses.replace(inner, memory=(*memories[:i], inner.memory, *memories[i + 1 :]))

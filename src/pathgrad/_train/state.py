@@ -11,19 +11,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 
 class Best(eqx.Module):
-    """The best model so far, judged by validation.
-
-    Attributes:
-        model: Its parameters.
-        loss: Its validation loss; infinite before the first validation.
-        step: Training steps behind it.
-        waiting: Validations since then that count against patience.
-    """
+    """The best model so far, judged by validation."""
 
     model: PyTree
-    loss: Float[Array, ""]
-    step: Int[Array, ""]
-    waiting: Int[Array, ""]
+    loss: Float[Array, ""]  # infinite before the first validation
+    step: Int[Array, ""]  # training steps behind it
+    waiting: Int[Array, ""]  # validations since then that count against patience
 
 
 class TrainState(eqx.Module):
@@ -45,9 +38,7 @@ class TrainState(eqx.Module):
     skipped_in_row: Int[Array, ""]
     best: Best | None = None
 
-    def after(
-        self, model: PyTree, memory: PyTree, *, good: Bool[Array, ""] | bool = True
-    ) -> "TrainState":
+    def after(self, model: PyTree, memory: PyTree, *, good: Bool[Array, ""] | bool = True) -> "TrainState":
         """Return the state after one more step, which was taken if it was good, and else skipped.
 
         Model and memory are to be as they were if it was not.
@@ -89,10 +80,9 @@ class StepInfo(NamedTuple):
 
 def begin(model: PyTree, memory: PyTree, *, validates: bool) -> TrainState:
     """Return the state before the first step."""
-    best = None
-    if validates:
-        best = Best(model, jnp.asarray(jnp.inf, jnp.float32), _zero(), _zero())
-    return TrainState(model, memory, _zero(), _zero(), _zero(), best)
+    none = [jnp.zeros((), jnp.int32) for _ in range(5)]  # no array may be in two places of a state
+    best = Best(model, jnp.asarray(jnp.inf, jnp.float32), none[0], none[1]) if validates else None
+    return TrainState(model, memory, none[2], none[3], none[4], best)
 
 
 def strongly_typed(model: PyTree) -> PyTree:
@@ -103,7 +93,3 @@ def strongly_typed(model: PyTree) -> PyTree:
 def copied(tree: PyTree) -> PyTree:
     """Copy every array: those of the state at work are overwritten by the next block."""
     return jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, tree)
-
-
-def _zero() -> Int[Array, ""]:
-    return jnp.zeros((), jnp.int32)

@@ -12,14 +12,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from .._errors import ArgumentError, UserError, named
-from .._objectives import AbstractObjective
-from .._outcome import Outcome, Stop
+from .._gradients.objectives import AbstractObjective
+from .._words.errors import ArgumentError, UserError, check_at_least_one, named
+from .._words.outcome import Outcome, Stop
 from ..devices import any_process, several_processes
 from .method import AbstractMethod, AbstractRunner, Block
 from .row import Row
 from .state import StepInfo, TrainState, begin, copied, strongly_typed
 from .validation import Validation
+
+Numbers = dict[str, float | int]  # of a row of metrics, by name
 
 _VALIDATION = 2**32 - 2  # folded into the key of a training; steps have the small numbers
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
@@ -36,8 +38,7 @@ class TrainingDiverged(UserError):
 
     def __init__(self, text: str, state: TrainState, outcome: Outcome) -> None:
         super().__init__(text)
-        self.state = state
-        self.outcome = outcome
+        self.state, self.outcome = state, outcome
 
 
 class Trainer:
@@ -72,13 +73,10 @@ class Trainer:
             max_failures: Skipped steps in a row after which training stops.
             seconds: Training time before this, of a run that is resumed.
         """
-        if max_failures < 1:
-            raise ArgumentError(f"{named('max_failures')} must be at least 1, got {max_failures}.")
+        check_at_least_one(max_failures=max_failures)
         self.objective, self.method, self.validation = objective, method, validation
-        self.seconds = seconds
+        self.seconds, self._max_failures, self._key = seconds, max_failures, key
         self.stopped: Stop | None = None
-        self._max_failures = max_failures
-        self._key = key
 
     @functools.cached_property
     def _runner(self) -> AbstractRunner:
@@ -155,9 +153,7 @@ class Trainer:
             ends.append(self.validation.every - done % self.validation.every)
         return min(ends)
 
-    def _validated(
-        self, state: TrainState, validation: Validation
-    ) -> tuple[TrainState, dict[str, float | int]]:
+    def _validated(self, state: TrainState, validation: Validation) -> tuple[TrainState, Numbers]:
         """Validate the model, and keep it if it is the best so far."""
         assert state.best is not None
         step = int(state.step)
@@ -166,45 +162,33 @@ class Trainer:
         loss = validation.loss(model, step, key=key, mesh=self._runner.mesh)
         best = validation.after(state.best, model, loss, step)
         state = dataclasses.replace(state, best=best)
-        return state, {
-            "validation": loss,
-            "best_validation": float(best.loss),
-            "waiting": int(best.waiting),
-        }
+        return state, {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
 
-    def _numbers(self, block: Block) -> dict[str, float | int]:
+    def _numbers(self, block: Block) -> Numbers:
         """Summarise a block: over its good steps; the others are counted."""
-        state, infos = block.state, block.steps
-        numbers = {
-            "step": int(state.step),
-            "seconds": self.seconds,
-            "skipped": int(state.skipped),
-        } | block.numbers
-        good = np.asarray(infos.outcome) == Outcome.FINE
+        counts = {"step": int(block.state.step), "skipped": int(block.state.skipped)}
+        numbers = {"seconds": self.seconds, **counts, **block.numbers}
+        good = np.asarray(block.steps.outcome) == Outcome.FINE
         if good.any():
-            each = np.asarray(infos.each)[good].ravel()
-            numbers = self._means(infos, good, each) | numbers
+            numbers = self._means(block.steps, good) | numbers
         # Plain numbers, whatever somebody else's objective or method returns: arrays would not reach the row.
         plain = {name: v if isinstance(v, int) else float(v) for name, v in numbers.items()}
         return plain | self._alarm(plain)
 
-    def _means(self, infos: StepInfo, good: np.ndarray, each: np.ndarray) -> dict[str, Any]:
+    def _means(self, infos: StepInfo, good: np.ndarray) -> dict[str, Any]:
         """Return means over the good steps of a block, and what the objective makes of their draws."""
-        found: dict[str, Any] = {
-            name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()
-        }
+        each = np.asarray(infos.each)[good].ravel()
+        found = {name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()}
         found |= self.objective.summary(each)
         for name in ("loss", "evaluations", "evaluations_backward"):
             found[name] = np.asarray(getattr(infos, name))[good].mean()
         found["gradient_norm"] = np.sqrt(np.mean(np.square(np.asarray(infos.gradient_norm)[good])))
         if self.objective.is_mean:
-            with np.errstate(
-                invalid="ignore"
-            ):  # of a draw with a weight of zero, which is infinite
+            with np.errstate(invalid="ignore"):  # of a draw with a weight of zero, which is infinite
                 found["loss_err"] = each.std() / each.size**0.5
         return found
 
-    def _alarm(self, numbers: dict[str, float | int]) -> dict[str, float | int]:
+    def _alarm(self, numbers: Numbers) -> Numbers:
         """Say how far the loss is below its bound, where that is more than chance.
 
         No density can do that: the solver's error in log q has grown, and with the total gradient it goes on

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from .. import devices
-from .._errors import ArgumentError, named
-from .._objectives import AbstractObjective, Batch
+from .._gradients.objectives import AbstractObjective, Batch
+from .._words.errors import ArgumentError, check_at_least_one, named
 from .state import Best, copied
 
 
@@ -38,13 +38,9 @@ class Validation(eqx.Module):
             raise ArgumentError(
                 f"A validation needs data; the {named('objective')} {type(self.objective).__name__} has none."
             )
-        for name in ("every", "n"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{named(name)} must be at least 1, got {getattr(self, name)}.")
+        check_at_least_one(every=self.every, n=self.n)
 
-    def loss(
-        self, model: PyTree, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None
-    ) -> float:
+    def loss(self, model: PyTree, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None) -> float:
         """Return the mean of the objective over all its data: every entry counts as much as any other."""
         data = self.objective.data
         assert data is not None
@@ -60,28 +56,19 @@ class Validation(eqx.Module):
     def after(self, best: Best, model: PyTree, loss: float, step: int) -> Best:
         """Return the best model after one more validation."""
         if loss < float(best.loss):
-            return Best(copied(model), jnp.asarray(loss, jnp.float32), _count(step), _count(0))
+            counts = jnp.asarray(step, jnp.int32), jnp.zeros((), jnp.int32)
+            return Best(copied(model), jnp.asarray(loss, jnp.float32), *counts)
         waiting = int(best.waiting) + (step >= self.patient_until)
-        return Best(best.model, best.loss, best.step, _count(waiting))
+        return Best(best.model, best.loss, best.step, jnp.asarray(waiting, jnp.int32))
 
     def is_out_of_patience(self, best: Best | None) -> bool:
         """Say whether to stop."""
         return best is not None and self.patience is not None and int(best.waiting) > self.patience
 
 
-def _count(number: int) -> Array:
-    return jnp.asarray(number, jnp.int32)
-
-
 @eqx.filter_jit
 def _each(
-    model: PyTree,
-    objective: AbstractObjective,
-    step: Int[Array, ""],
-    rows: PyTree[Array],
-    key: Key[Array, ""],
-    n: int,
-    mesh: Mesh | None,
+    model, objective: AbstractObjective, step, rows, key, n: int, mesh: Mesh | None
 ) -> Float[Array, " batch"]:
     arrays, static = eqx.partition((model, objective), eqx.is_array)
 

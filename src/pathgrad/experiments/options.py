@@ -1,13 +1,7 @@
 """What every experiment lets one choose. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
-import types
-import typing
-from typing import Any, Literal, TypeVar
-
-from pathgrad._errors import UserError
-
-T = TypeVar("T")
+from typing import Literal
 
 Estimator = Literal["path", "total", "two-copy"]
 
@@ -80,51 +74,3 @@ class TrainOptions:
         if self.optimizer != "adam":
             return self.optimizer
         return f"{self.estimator}-gauss-newton" if self.newton_steps else self.estimator
-
-    @property
-    def all_steps(self) -> int:
-        """Training steps of all stages."""
-        return self.steps + self.newton_steps
-
-    def with_optimizer(self, name: str | None) -> "TrainOptions":
-        """Return the defaults that go with an optimiser."""
-        if name != "gauss-newton" or self.optimizer == name:
-            return self
-        return dataclasses.replace(self, optimizer=name, steps=30)
-
-
-def from_mapping(kind: type[T], mapping: dict[str, Any], where: str) -> T:
-    """Build nested options from a mapping read from TOML. Unknown names are errors, missing ones defaults."""
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
-    hints = typing.get_type_hints(kind)
-    unknown = sorted(set(mapping) - set(fields))
-    if unknown:
-        raise UserError(
-            f"{where} has unknown names {', '.join(unknown)}; known here: {', '.join(sorted(fields))}."
-        )
-    values = {}
-    for name, value in mapping.items():
-        hint = hints[name]
-        nested = dataclasses.is_dataclass(hint) and isinstance(value, dict)
-        values[name] = (
-            from_mapping(hint, value, where)  # pyright: ignore[reportArgumentType]
-            if nested
-            else _typed(hint, value, name, where)
-        )
-    return kind(**values)
-
-
-def _typed(hint: Any, value: Any, name: str, where: str) -> Any:
-    """Return the value if it is of the hinted type (an integer will do for a float)."""
-    if typing.get_origin(hint) is Literal:
-        if value not in typing.get_args(hint):
-            raise UserError(
-                f"{where}: {name} = {value!r} is not one of {', '.join(typing.get_args(hint))}."
-            )
-        return value
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise UserError(f"{where}: {name} = {value!r} is not of type {hint}.")
-    return value

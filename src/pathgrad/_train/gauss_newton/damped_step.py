@@ -6,41 +6,27 @@ import numpy as np
 import scipy.linalg
 
 _LEAST_SHRINK = 0.05
-(_dpotri,) = scipy.linalg.get_lapack_funcs(
-    ("potri",), dtype=np.float64
-)  # an inverse from its Cholesky factor
+# An inverse from its Cholesky factor.
+(_dpotri,) = scipy.linalg.get_lapack_funcs(("potri",), dtype=np.float64)
 
 
 class DampedStep(NamedTuple):
-    r"""A step for one value of the damping.
+    r"""A step for one value of the damping: what to add to the parameters, and shares of one.
 
-    Attributes:
-        change: What to add to the parameters.
-        length: Standard deviation of the change of the log-weights that the full step would make,
-            $\sqrt{\delta^T A \delta}$; that of `change` is this times `share`.
-        share: Of the full step that is taken.
-        explained: Share of the variance of the log-weights that a linear change takes away, corrected for
-            what it takes from pure noise.
-        shrink: Share of the step that is signal.
-        predicted: Share of the variance of these draws that `change` takes away if all is linear.
+    The full step $\delta$ would change the log-weights by `length`, $\sqrt{\delta^T A \delta}$, as a standard
+    deviation.
     """
 
     change: np.ndarray
     length: float
-    share: float
-    explained: float
-    shrink: float
-    predicted: float
+    share: float  # of the full step that is taken
+    explained: float  # of the variance of the log-weights, by a linear change, beyond what noise gives
+    shrink: float  # of the step that is signal
+    predicted: float  # of the variance of these draws that `change` takes away if all is linear
 
 
 def damped_step(
-    metric: np.ndarray,
-    cross: np.ndarray,
-    variance: float,
-    *,
-    n: int,
-    damping: float,
-    trust: float,
+    metric: np.ndarray, cross: np.ndarray, variance: float, *, n: int, damping: float, trust: float
 ) -> DampedStep:
     r"""Solve $(A + \lambda\,\mathrm{tr}(A)/P\,I)\,\delta = c$, and decide how much of it to take.
 

@@ -7,11 +7,9 @@ step that leaves the log-weights as constant as a linear change can make them,
 $$\delta = \arg\min_\delta \mathrm{Var}_q(\ln w - s\cdot\delta)
   \quad\Leftrightarrow\quad A\,\delta = \mathrm{Cov}_q(s, \ln w), \qquad A = \mathrm{Cov}_q(s, s).$$
 
-$A$ is Fisher's metric, and $\mathrm{Cov}_q(s, \ln w) = -\nabla_\theta \mathrm{KL}(q|p)$: this is the natural
-gradient of the reverse KL. But both sides come from the same draws. If $\ln w = s\cdot\delta^* + \rho$, what
-is solved for is $\delta^*$ plus a regression on $\rho$ alone, whose noise in the metric is
-$\mathrm{Var}(\rho)\,P/N$. So it vanishes with the fluctuation that the model cannot take away, and where the
-model can reach q = p there is none at all, as for the path gradient.
+$A$ is Fisher's metric, and the right-hand side is minus the gradient of the reverse KL: this is the natural
+gradient. As both sides come from the same draws, its noise is that of what the model cannot explain, and
+there is none where it can reach q = p. `docs/second-order.md` derives it.
 
 Three things keep a step honest. It is damped, $A + \lambda\,\mathrm{tr}(A)/P\,I$, with the $\lambda$ that did
 best on fresh draws; it is no longer than the trust radius in the metric; and it is shrunk by the share of it
@@ -20,10 +18,9 @@ that is signal (see `damped_step`), which makes an average over steps out of it 
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
-from ..._errors import ArgumentError, UserError, named
-from ..._objectives import ReverseKL
+from ..._gradients.objectives import ReverseKL
+from ..._words.errors import ArgumentError, UserError, check_at_least_one, named
 from ..method import AbstractMethod
 from .runner import GaussNewtonRunner, GaussNewtonState
 
@@ -62,21 +59,19 @@ class GaussNewton(AbstractMethod):
         for name in ("damping", "trust", "clip", "trials", "max_parameters"):
             if not getattr(self, name) > 0:
                 raise ArgumentError(f"{named(name)} must be positive, got {getattr(self, name)}.")
+        check_at_least_one(chunk=self.chunk)
         if not 1 < self.draws_per_parameter <= self.most_draws_per_parameter:
             raise ArgumentError(
                 "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters "
                 f"the least squares fit noise), got {self.draws_per_parameter} and "
                 f"{self.max_draws_per_parameter}."
             )
-        if self.chunk is not None and self.chunk < 1:
-            raise ArgumentError(f"{named('chunk')} must be at least 1, got {self.chunk}.")
 
     @property
     def most_draws_per_parameter(self) -> float:
         """The maximum given, or the default."""
-        if self.max_draws_per_parameter is None:
-            return 4 * self.draws_per_parameter
-        return self.max_draws_per_parameter
+        given = self.max_draws_per_parameter
+        return 4 * self.draws_per_parameter if given is None else given
 
     def init(self, model):
         """Return the memory before the first step; refuse a flow with too many parameters."""
@@ -92,10 +87,7 @@ class GaussNewton(AbstractMethod):
                 f"as the {named('optimizer')}, or a smaller field. "
                 f"(`GaussNewton(max_parameters={self.max_parameters})` is the limit.)"
             )
-        return GaussNewtonState(
-            jnp.asarray(self.damping, jnp.float32),
-            jnp.asarray(self.draws_per_parameter, jnp.float32),
-        )
+        return GaussNewtonState.of(self.damping, self.draws_per_parameter)
 
     def runner(self, objective, *, key):
         if not isinstance(objective, ReverseKL) or objective.target is None:

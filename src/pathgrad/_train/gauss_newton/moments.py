@@ -12,11 +12,11 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 
-from ..._draw import SolveInfo
-from ..._flow import Flow
-from ..._outcome import Outcome
-from ..._target import Target, log_prob_of
-from ..._tree import number_of_draws, over_draws
+from ..._flow.flow import Flow
+from ..._ingredients.target import Target, log_prob_of
+from ..._words.draw import SolveInfo
+from ..._words.outcome import Outcome
+from ..._words.tree import number_of_draws, over_draws
 
 (_dsyrk,) = scipy.linalg.get_blas_funcs(("syrk",), dtype=np.float64)
 _BULKS = 8.0  # standard deviations of the bulk that are left as they are
@@ -24,16 +24,10 @@ _ROWS = 1024  # gradients added to the metric at a time: it is read and written 
 
 
 class Model(eqx.Module):
-    """A flow as a function of one vector of parameters, and its target.
+    """A flow as a function of one vector of parameters, and the target that log-weights refer to."""
 
-    Attributes:
-        unravel: From the vector to the parameters' tree.
-        fixed: The rest of the flow.
-        target: What log-weights refer to.
-    """
-
-    unravel: Callable[[Array], Any] = eqx.field(static=True)
-    fixed: Any
+    unravel: Callable[[Array], Any] = eqx.field(static=True)  # from the vector to the parameters' tree
+    fixed: Any  # the rest of the flow
     target: Any
 
     @classmethod
@@ -115,30 +109,22 @@ class Moments:
 
     In double precision whatever the flow's: the metric's eigenvalues spread over many orders of magnitude.
     Draws with a number that is not finite are left out and counted.
-
-    Attributes:
-        log_weight: `log p - log q` of the draws that count.
-        solve: The worst that became of a solve: a number of `Outcome`.
-        bad: How many draws had a solve that failed, or else a log p, a log q, or a gradient not finite.
     """
 
     def __init__(self, parameters: int, clip: float) -> None:
         self._square = np.zeros((parameters, parameters), order="F")
         self._sum = np.zeros(parameters)
         self._cross = np.zeros(parameters)
-        self._psi = 0.0
-        self._psi_square = 0.0
+        self._psi = self._psi_square = 0.0
         self._bounds: Bounds | None = None
         self._centre = np.nan
         self._clip = clip
         self._waiting: list[np.ndarray] = []
-        self.log_weight = np.zeros(0)
-        self.bad = np.zeros(4, int)
-        self.solve = int(Outcome.FINE)
+        self.log_weight = np.zeros(0)  # `log p - log q` of the draws that count
+        self.bad = np.zeros(4, int)  # whose solve failed, or else log p, log q or gradient is not finite
+        self.solve = int(Outcome.FINE)  # the worst that became of a solve
 
-    def add(
-        self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, outcome: np.ndarray
-    ) -> None:
+    def add(self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, outcome: np.ndarray) -> None:
         """Take in one chunk of draws; `outcome` is what became of their solves."""
         solved = outcome == Outcome.FINE
         self.solve = max(self.solve, int(outcome.max()))

@@ -14,8 +14,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ..._outcome import Outcome
-from ..._target import Target
+from ..._ingredients.target import Target
+from ..._words.outcome import Outcome
 from ...devices import on_one_device
 from ..method import AbstractRunner, Block
 from ..state import StepInfo, TrainState
@@ -35,15 +35,15 @@ _GROW_BELOW = 0.5  # signal's share of a step below which the draws are doubled
 
 
 class GaussNewtonState(NamedTuple):
-    """What the next step takes over.
+    """What the next step takes over."""
 
-    Attributes:
-        damping: For the next step to try around, relative to the mean eigenvalue of the metric.
-        draws_per_parameter: Grown when noise dominated a step.
-    """
+    damping: Float[Array, ""]  # to try around, relative to the mean eigenvalue of the metric
+    draws_per_parameter: Float[Array, ""]  # grown when noise dominated a step
 
-    damping: Float[Array, ""]
-    draws_per_parameter: Float[Array, ""]
+    @classmethod
+    def of(cls, damping: float, draws_per_parameter: float) -> "GaussNewtonState":
+        """Take plain numbers."""
+        return cls(jnp.asarray(damping, jnp.float32), jnp.asarray(draws_per_parameter, jnp.float32))
 
 
 class GaussNewtonRunner(AbstractRunner):
@@ -56,12 +56,10 @@ class GaussNewtonRunner(AbstractRunner):
         self._weigh: Any = None
 
     def length(self, step):
-        del step
         return 1
 
     def prepare(self, state, length):
         """Compile what a step calls, if that has not happened for this flow."""
-        del length
         state = on_one_device(state)  # a stage before this one may have shared its draws
         model, vector = Model.split(state.model, self.target)
         static = eqx.filter(model, eqx.is_array, inverse=True)  # arrays are arguments
@@ -72,16 +70,13 @@ class GaussNewtonRunner(AbstractRunner):
         jit: Any = eqx.filter_jit
         some = jr.split(self.key, self._chunk(state))
         trial = jr.split(self.key, self.method.trials)
-        self._differentiate = (
-            jit(Model.log_densities_and_scores).lower(model, vector, some).compile()
-        )
+        self._differentiate = jit(Model.log_densities_and_scores).lower(model, vector, some).compile()
         self._weigh = jit(Model.log_weights).lower(model, vector, trial).compile()
         self.compile_seconds += time.perf_counter() - began
         return state
 
     def run(self, state, length):
         """Take one step. The arrays of the info have a leading axis of one, as of a block."""
-        del length
         # The noise of a step depends on its number alone, so that a resumed run repeats it.
         draw_key, trial_key = jr.split(jr.fold_in(self.key, state.step))
         model, vector = Model.split(state.model, self.target)
@@ -122,15 +117,19 @@ class GaussNewtonRunner(AbstractRunner):
         metric, cross, variance = moments
         if variance == 0:  # the weights are all equal: there is nothing left to gain
             return vector, memory, {}
-        weights = self._weights(model, key, n)
+        trials = self.method.trials
+        # The same noise for all parameters, so that differences are sharper than each value.
+        keys = jr.split(key, max(1, n // (16 * trials)) * trials).reshape(-1, trials)
+
+        def weights(vector: Array) -> np.ndarray:
+            return np.concatenate([np.asarray(self._weigh(model, vector, some), np.float64) for some in keys])
+
         spread = _spread(weights(vector), self.method.clip)
-        last = float(memory.damping)
+        last, per_parameter = float(memory.damping), float(memory.draws_per_parameter)
 
         def attempt(damping: float) -> _Attempt:
             try:
-                found = damped_step(
-                    metric, cross, variance, n=n, damping=damping, trust=self.method.trust
-                )
+                found = damped_step(metric, cross, variance, n=n, damping=damping, trust=self.method.trust)
             except np.linalg.LinAlgError:
                 return _Attempt(np.inf, damping, None, vector)
             there = vector + jnp.asarray(found.change, vector.dtype)
@@ -143,8 +142,8 @@ class GaussNewtonRunner(AbstractRunner):
         found = best.found
         if found is None or best.ratio >= _NO_WORSE:
             told = {"damping": best.damping, "length": 0.0, "trial_ratio": best.ratio}
-            return vector, _remember(memory, last * _RESCUE[0]), told
-        per_parameter = float(memory.draws_per_parameter)
+            damping = np.clip(last * _RESCUE[0], *_DAMPINGS)
+            return vector, GaussNewtonState.of(damping, per_parameter), told
         if found.shrink < _GROW_BELOW:
             per_parameter = min(2 * per_parameter, self.method.most_draws_per_parameter)
         told = {
@@ -155,22 +154,9 @@ class GaussNewtonRunner(AbstractRunner):
             "trial_ratio": best.ratio,
             "agreement": (1 - best.ratio) / max(found.predicted, 1e-300),
         }
-        memory = _remember(memory, min(best.damping, last * _RESCUE[0]), per_parameter)
+        damping = np.clip(min(best.damping, last * _RESCUE[0]), *_DAMPINGS)
+        memory = GaussNewtonState.of(damping, per_parameter)
         return best.there, memory, {name: float(value) for name, value in told.items()}
-
-    def _weights(self, model: Model, key: Key[Array, ""], n: int) -> Any:
-        """Return a function from parameters to log-weights of fresh draws.
-
-        The same noise for all parameters, so that differences are sharper than each value.
-        """
-        trials = self.method.trials
-        keys = jr.split(key, max(1, n // (16 * trials)) * trials).reshape(-1, trials)
-
-        def weights(vector) -> np.ndarray:
-            found = [np.asarray(self._weigh(model, vector, some), np.float64) for some in keys]
-            return np.concatenate(found)
-
-        return weights
 
 
 class _Attempt(NamedTuple):
@@ -180,17 +166,6 @@ class _Attempt(NamedTuple):
     damping: float
     found: DampedStep | None
     there: Array
-
-
-def _remember(
-    memory: GaussNewtonState, damping: float, per_parameter: float | None = None
-) -> GaussNewtonState:
-    if per_parameter is None:
-        per_parameter = float(memory.draws_per_parameter)
-    return GaussNewtonState(
-        jnp.asarray(np.clip(damping, *_DAMPINGS), jnp.float32),
-        jnp.asarray(per_parameter, jnp.float32),
-    )
 
 
 def _spread(now: np.ndarray, clip: float) -> Callable[[np.ndarray], float]:
@@ -225,13 +200,9 @@ def _cores() -> int:
 
 def _outcome(moments: Moments, n: int) -> Outcome:
     """Return what was wrong with more draws than can be left out."""
-    failures = (
-        Outcome(moments.solve),
-        Outcome.TARGET_NOT_FINITE,
-        Outcome.DENSITY_NOT_FINITE,
-        Outcome.GRADIENT_NOT_FINITE,
-    )
-    found = (f for bad, f in zip(moments.bad, failures, strict=True) if bad > _TOLERATED * n)
+    others = Outcome.TARGET_NOT_FINITE, Outcome.DENSITY_NOT_FINITE, Outcome.GRADIENT_NOT_FINITE
+    failures = zip(moments.bad, (Outcome(moments.solve), *others), strict=True)
+    found = (failure for bad, failure in failures if bad > _TOLERATED * n)
     return next(found, Outcome.FINE)
 
 
@@ -239,14 +210,5 @@ def _info(moments: Moments, norm: float, outcome: Outcome, in_row: Array) -> Ste
     """Put a step into the form of a compiled block of one."""
     each = -moments.log_weight
     loss = each.mean() if len(each) else np.nan
-    unknown = np.asarray([np.nan])  # evaluations are not counted
-    return StepInfo(
-        np.asarray([loss]),
-        each[None],
-        {},
-        np.asarray([norm]),
-        unknown,
-        unknown,
-        np.asarray([outcome]),
-        np.asarray([in_row]),
-    )
+    one = [np.asarray([x]) for x in (norm, np.nan, np.nan, outcome, in_row)]  # evaluations are not counted
+    return StepInfo(np.asarray([loss]), each[None], {}, *one)

@@ -16,21 +16,16 @@ class FreeField(pg.AbstractBase):
     r"""The normal density $\propto \exp\{-\sum_k (\hat k^2 + M^2) |\phi_k|^2\}$ of a free field.
 
     Its covariance has the spectrum $1 / 2(\hat k^2 + M^2)$; the 2 is there because the action has no 1/2.
-    Draws and log density cost one transform each, the score two. Nothing to train.
-
-    Attributes:
-        size: Sites along an axis.
-        mass_squared: $M^2$, positive. Near $1 / 2\chi_2$ of the target is a good choice.
+    Draws and log density cost one transform each, the score two. Nothing to train. A good choice of the mass
+    is near $M^2 = 1 / 2\chi_2$ of the target.
     """
 
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # sites along an axis
     mass_squared: float = eqx.field(static=True)
 
     def __check_init__(self):
         if not 0 < self.mass_squared < math.inf:
-            raise ValueError(
-                f"The mass squared of the base must be positive, got {self.mass_squared}."
-            )
+            raise ValueError(f"The mass squared of the base must be positive, got {self.mass_squared}.")
 
     @property
     def shape(self):
@@ -45,7 +40,6 @@ class FreeField(pg.AbstractBase):
         return transform(noise * (self._precision() ** -0.5).astype(noise.dtype)), None
 
     def log_prob(self, x):
-        precision = self._precision()
+        precision, modes = self._precision(), transform(x)
         constant = 0.5 * np.log(precision / (2 * np.pi)).sum()
-        modes = transform(x)
         return -0.5 * jnp.sum(precision.astype(x.dtype) * modes * modes) + constant

@@ -12,9 +12,7 @@ _SINE = (0.9999995827674866, -0.16666553914546967, 0.008332408033311367, -0.0001
          2.6998227440344635e-06, -2.036622781531605e-08)  # fmt: skip
 _COSINE = (1.0, -0.49999988079071045, 0.04166648909449577, -0.0013887807726860046, 2.4769966330495663e-05,
            -2.707977557747654e-07, 1.724760334553821e-09)  # fmt: skip
-_TURN = (
-    6.28125  # few bits, so that its multiples are exact; the rest of 2 pi is taken off afterwards
-)
+_TURN = 6.28125  # few bits, so that its multiples are exact; the rest of 2 pi is taken off afterwards
 
 
 def _turned(x: Array) -> Array:
@@ -77,14 +75,7 @@ def channels(
 
     Plain automatic differentiation would give the same, but adds up many sines, over features, sites and
     draws, in loops that XLA does badly on a CPU. Here every such sum is a matrix product, and what remains
-    is a sum over the few channels, written out.
-
-    Args:
-        order: Of the derivative; 0 for the function itself.
-        phi: A field.
-        omega: Frequencies.
-        bond: Coefficients of the sines.
-        slope: Coefficients of the linear feature.
+    is a sum over the few channels, written out. Order 0 is the function itself; $b$ is `bond`, $a$ `slope`.
     """
     out = _mix(bond * omega**order, _wave(order, phi, omega))
     return out + _linear(order, phi, slope) if order < 2 else out
@@ -94,26 +85,22 @@ def channels(
 def _channels_jvp(order, primals, tangents):
     phi, omega, bond, _ = primals
     phi_tangent, omega_tangent, bond_tangent, slope_tangent = tangents
+    zero = jax.custom_derivatives.SymbolicZero
+    phi_moves, omega_moves, bond_moves, slope_moves = (not isinstance(each, zero) for each in tangents)
     out = channels(order, *primals)
     parts = []
-    if not _is_zero(phi_tangent):
-        rate = channels(order + 1, *primals)
-        parts.append(jnp.stack([each * phi_tangent for each in rate]))
-    if not _is_zero(bond_tangent):
+    if phi_moves:
+        parts.append(jnp.stack([each * phi_tangent for each in channels(order + 1, *primals)]))
+    if bond_moves:
         parts.append(_mix(bond_tangent * omega**order, _wave(order, phi, omega)))
-    if not _is_zero(omega_tangent):
+    if omega_moves:
         if order:
-            change = bond * (order * omega ** (order - 1) * omega_tangent)
-            parts.append(_mix(change, _wave(order, phi, omega)))
-        change = bond * (omega**order * omega_tangent)
-        parts.append(_mix(change, phi * _wave(order + 1, phi, omega)))
-    if not _is_zero(slope_tangent) and order < 2:
+            change = order * omega ** (order - 1) * omega_tangent
+            parts.append(_mix(bond * change, _wave(order, phi, omega)))
+        parts.append(_mix(bond * (omega**order * omega_tangent), phi * _wave(order + 1, phi, omega)))
+    if slope_moves and order < 2:
         parts.append(_linear(order, phi, slope_tangent))
     return out, sum(parts[1:], start=parts[0]) if parts else jnp.zeros_like(out)
-
-
-def _is_zero(tangent):
-    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
 def weighted_sum(weight: Float[Array, "channel *rest"], x: Float[Array, "channel *rest"]) -> Array:

@@ -9,7 +9,6 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
-from pathgrad._errors import ArgumentError, named
 
 from .channels import channels, weighted_sum
 from .lattice import orbits, spectrum, transform
@@ -31,19 +30,14 @@ class LatticeField(pg.AbstractTractableField):
 
     The convolutions cost $O(V^{3/2})$ through `transform`.
 
-    Attributes:
-        size: Sites along an axis.
-        omega: Frequencies of the site features.
-        time_bond: $A$.
-        feature_bond: $B$; its last column belongs to the linear feature.
-        kernel: $w$. Zero at the start: the flow begins as the identity, and only $w$ moves in the first step.
+    At the start $w$ is zero: the flow begins as the identity, and only $w$ moves in the first step.
     """
 
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # sites along an axis
     omega: Float[Array, " sine"]
-    time_bond: Float[Array, "bond time"]
-    feature_bond: Float[Array, "channel feature"]
-    kernel: Float[Array, "orbit channel bond"]
+    time_bond: Float[Array, "bond time"]  # A
+    feature_bond: Float[Array, "channel feature"]  # B; its last column belongs to the linear feature
+    kernel: Float[Array, "orbit channel bond"]  # w
 
     @classmethod
     def zero(
@@ -56,28 +50,19 @@ class LatticeField(pg.AbstractTractableField):
         channels: int,
         key: Key[Array, ""],
     ) -> "LatticeField":
-        r"""Begin with a velocity of zero.
+        r"""Begin with a velocity of zero; bonds and frequencies are random.
 
-        Args:
-            size: Sites along an axis.
-            time_kernels: Length of $\tau$, odd: pairs of sine and cosine, and the constant.
-            time_bond: How many mixtures of them there are.
-            features: Functions of the field at a site: sines, and the field itself.
-            channels: How many mixtures of them there are.
-            key: Source of the initial bonds and frequencies.
+        `time_bond` is the number of mixtures of the `time_kernels` functions of time in $\tau$; `channels` of
+        the `features`, the sines and the field itself.
         """
         if time_kernels < 1 or time_kernels % 2 == 0:
-            raise ArgumentError(
-                f"{named('time_kernels')} must be odd (sines, cosines, a constant), got {time_kernels}."
+            raise pg.ArgumentError(
+                f"{pg.named('time_kernels')} must be odd (sines, cosines, a constant), got {time_kernels}."
             )
-        for name, value, least in (
-            ("size", size, 2),
-            ("time_bond", time_bond, 1),
-            ("features", features, 2),
-            ("channels", channels, 1),
-        ):
-            if value < least:
-                raise ArgumentError(f"{named(name)} must be at least {least}, got {value}.")
+        least = {"size": 2, "time_bond": 1, "features": 2, "channels": 1}
+        for name, value in zip(least, (size, time_bond, features, channels), strict=True):
+            if value < least[name]:
+                raise pg.ArgumentError(f"{pg.named(name)} must be at least {least[name]}, got {value}.")
         omega_key, time_key, feature_key = jr.split(key, 3)
         orthogonal = jax.nn.initializers.orthogonal()
         return cls(

@@ -24,6 +24,13 @@ def orbits(size: int) -> tuple[np.ndarray, int]:
     return numbers, (size // 2 + 1) * (size // 2 + 2) // 2
 
 
+def orbit_means(x: np.ndarray) -> np.ndarray:
+    """Average over the members of each orbit; the lattice is along the last two axes, any before are kept."""
+    index, count = orbits(x.shape[-1])
+    members = np.eye(count)[index.ravel()]
+    return x.reshape(*x.shape[:-2], -1) @ (members / members.sum(axis=0))
+
+
 @functools.cache
 def _cas(size: int) -> np.ndarray:
     angle = 2 * np.pi * np.outer(np.arange(size), np.arange(size)) / size

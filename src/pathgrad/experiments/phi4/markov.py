@@ -15,29 +15,18 @@ _WINDOW = 10.0
 
 
 class Chain(NamedTuple):
-    """A Markov chain over draws.
+    """A Markov chain over draws."""
 
-    Attributes:
-        held: Number of the draw that is the state, for each time.
-        acceptance: Fraction of the proposals that were accepted.
-    """
-
-    held: np.ndarray
-    acceptance: float
+    held: np.ndarray  # number of the draw that is the state, for each time
+    acceptance: float  # fraction of the proposals
 
 
 class Average(NamedTuple):
-    """The mean of a series with memory.
-
-    Attributes:
-        value: The mean.
-        error: Its standard error, memory included.
-        tau: Integrated autocorrelation time.
-    """
+    """The mean of a series with memory."""
 
     value: float
-    error: float
-    tau: float
+    error: float  # its standard error, memory included
+    tau: float  # integrated autocorrelation time
 
 
 def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
@@ -46,25 +35,18 @@ def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
     A rejected proposal leaves the chain where it is, and the state is counted once more. The chain begins at
     the first draw and forgets nothing: after the first acceptances it is in equilibrium, so beginning there
     biases a mean by $\tau / N$ of a standard deviation, below its error by $\sqrt{\tau / N}$. A burn-in to be
-    chosen would be one more number to explain.
-
-    Args:
-        log_weight: $\log p - \log q$ at draws of $q$; not NaN.
-        rng: Source of the decisions.
+    chosen would be one more number to explain. Log-weights are $\log p - \log q$ at draws of $q$, none NaN.
     """
     # Accept where log u < log w' - log w. Written like this it needs no difference, so a weight of zero
     # is never accepted, and left at once should it be the first.
     reach = log_weight - np.log1p(-rng.random(len(log_weight)))
-    held, state, current = [0], 0, float(log_weight[0])
-    accepted = 0
-    for i, (limit, log_w) in enumerate(
-        zip(reach[1:].tolist(), log_weight[1:].tolist(), strict=True), start=1
-    ):
-        if limit > current:
+    held, state, current = [], 0, float(log_weight[0])
+    for i, (limit, log_w) in enumerate(zip(reach.tolist(), log_weight.tolist(), strict=True)):
+        if i and limit > current:
             state, current = i, log_w
-            accepted += 1
         held.append(state)
-    return Chain(np.array(held), accepted / max(len(log_weight) - 1, 1))
+    accepted = np.count_nonzero(np.diff(held))
+    return Chain(np.array(held), accepted / max(len(held) - 1, 1))
 
 
 def gaussian_acceptance(ess: float) -> float:
@@ -94,9 +76,7 @@ def autocorrelated_mean(series: np.ndarray) -> Average:
     value = float(np.mean(series))
     centred = series - value
     variance = float(np.mean(centred**2))
-    if (
-        not variance > 0
-    ):  # a chain that never moved does not know its error; nor does one with a NaN
+    if not variance > 0:  # a chain that never moved does not know its error; nor does one with a NaN
         return Average(value, math.nan, math.nan)
     length = 1 << (2 * n - 1).bit_length()  # padded with as many zeros: no end meets a beginning
     modes = np.fft.rfft(centred, length)

@@ -12,26 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .lattice import orbits, spectrum, transform
+from .lattice import orbit_means, orbits, spectrum, transform
 from .theory import Phi4
 
 
-def measure(
-    theory: Phi4, phi: Float[Array, "batch size size"]
-) -> dict[str, Float[Array, "batch ..."]]:
+def measure(theory: Phi4, phi: Float[Array, "batch size size"]) -> dict[str, Float[Array, "batch ..."]]:
     r"""Measure each of a batch of fields; what is known of a theory follows from averages of these numbers.
 
-    Returns:
-        For each field
-
-        - `phi_2`, `phi_4`: mean over the sites of $\phi^2$, $\phi^4$.
-        - `magnetisation`: $M$, with its sign.
-        - `action_density`: $S / V$.
-        - `lowest_mode`: $|\phi_k|^2 / V$ at $k = 2\pi/L$, averaged over both axes.
-        - `two_point`: $C(t) = \sum_y G(t, y)$ for $t = 0 \dots L/2$, averaged over both axes; the sum puts
-          the momentum along the other axis to zero.
-        - `power`: $|\phi_k|^2 / V$ for each momentum. Only its average over the eight point operations is
-          that; see `plane`.
+    - `phi_2`, `phi_4`: mean over the sites of $\phi^2$, $\phi^4$.
+    - `magnetisation`: $M$, with its sign.
+    - `action_density`: $S / V$.
+    - `lowest_mode`: $|\phi_k|^2 / V$ at $k = 2\pi/L$, averaged over both axes.
+    - `two_point`: $C(t) = \sum_y G(t, y)$ for $t = 0 \dots L/2$, averaged over both axes; the sum puts the
+      momentum along the other axis to zero.
+    - `power`: $|\phi_k|^2 / V$ for each momentum, once averaged over the eight point operations; see `plane`.
     """
     volume = theory.size**2
     square = phi * phi
@@ -73,28 +67,22 @@ def averaged(measured: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def derived(means: np.ndarray, theory: Phi4) -> dict[str, Any]:
-    r"""Return what follows from averages of the rows of `averaged`, by the names of `reference`.
+    r"""Return what follows from averages (last axis) of the rows of `averaged`, by the names of `reference`.
 
-    Args:
-        means: Averages, along the last axis; any axes before it are kept.
-        theory: Where they come from.
+    - `phi_2`, `phi_4`, `abs_magnetisation`: $\langle\phi^2\rangle$, $\langle\phi^4\rangle$ and
+      $\langle|M|\rangle$.
+    - `susceptibility`: $\chi_2 = V \langle M^2 \rangle$.
+    - `connected_susceptibility`: $V (\langle M^2 \rangle - \langle |M| \rangle^2)$.
+    - `binder`: $1 - \langle M^4 \rangle / 3 \langle M^2 \rangle^2$.
+    - `lowest_mode`: $\tilde G$ at $k = 2\pi/L$ along an axis.
+    - `mass_times_size`: $L\, m(L/2)$, from `effective_mass`.
+    - `correlation_length`: $\sqrt{\chi_2 / \tilde G - 1} / 2 \sin(\pi / L)$, the second moment's.
+    - `ward_identity`: $\langle S \rangle / V + \lambda \langle \phi^4 \rangle$, which is 1/2 in every theory:
+      rescale all fields in $Z$.
+    - `two_point`: $C(t)$ for $t = 0 \dots L/2$.
+    - `effective_mass`: $m(t) = \operatorname{arcosh}\{[C(t-1) + C(t+1)] / 2 C(t)\}$ for $t = 1 \dots L/2$.
 
-    Returns:
-        - `phi_2`, `phi_4`, `abs_magnetisation`: $\langle\phi^2\rangle$, $\langle\phi^4\rangle$,
-          $\langle|M|\rangle$.
-        - `susceptibility`: $\chi_2 = V \langle M^2 \rangle$.
-        - `connected_susceptibility`: $V (\langle M^2 \rangle - \langle |M| \rangle^2)$.
-        - `binder`: $1 - \langle M^4 \rangle / 3 \langle M^2 \rangle^2$.
-        - `lowest_mode`: $\tilde G$ at $k = 2\pi/L$ along an axis.
-        - `mass_times_size`: $L\, m(L/2)$, from `effective_mass`.
-        - `correlation_length`: $\sqrt{\chi_2 / \tilde G - 1} / 2 \sin(\pi / L)$, the second moment's.
-        - `ward_identity`: $\langle S \rangle / V + \lambda \langle \phi^4 \rangle$, which is 1/2 in every
-          theory: rescale all fields in $Z$.
-        - `two_point`: $C(t)$ for $t = 0 \dots L/2$.
-        - `effective_mass`: $m(t) = \operatorname{arcosh}\{[C(t-1) + C(t+1)] / 2 C(t)\}$ for
-          $t = 1 \dots L/2$.
-
-        NaN where noise has pushed the argument of a root or an arcosh out of its range.
+    NaN where noise has pushed the argument of a root or an arcosh out of its range.
     """
     size, volume = theory.size, theory.size**2
     mean = {name: means[..., i] for i, name in enumerate(AVERAGED)}
@@ -126,14 +114,10 @@ def derived(means: np.ndarray, theory: Phi4) -> dict[str, Any]:
 def plane(power: np.ndarray) -> np.ndarray:
     r"""Return $G(\Delta)$ for displacements from 0 to L/2 along each axis, from averages of `power`.
 
-    Args:
-        power: Averages over fields, momenta along the last two axes; any axes before them are kept.
+    Momenta are along the last two axes; any axes before them are kept.
     """
     size = power.shape[-1]
-    index, count = orbits(size)
-    members = np.eye(count)[index.ravel()]
-    on_orbits = power.reshape(*power.shape[:-2], -1) @ (members / members.sum(axis=0))
     half = size // 2 + 1
     # The transform is its own inverse up to 1/V, and an average over orbits has the symmetry it asks for.
-    whole = np.asarray(spectrum(jnp.asarray(on_orbits[..., index])))
+    whole = np.asarray(spectrum(jnp.asarray(orbit_means(power)[..., orbits(size)[0]])))
     return whole[..., :half, :half] / size**2

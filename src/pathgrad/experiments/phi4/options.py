@@ -1,9 +1,9 @@
 """What can be chosen about a lattice run. No JAX here: the command line reads it to answer for help."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
-from pathgrad._errors import ArgumentError, named
+import pathgrad as pg
 
 from ..options import TrainOptions
 from .reference import COUPLINGS, MASS_SQUARED
@@ -51,13 +51,10 @@ class Phi4Options:
     """Begin with the trained flow of this run, of a smaller or equal lattice: its kernel is padded, and what
     the new model has more of begins at zero. Lattice and model options not given are those of that run."""
     flow: LatticeFlowOptions = LatticeFlowOptions()
-    training: TrainOptions = TrainOptions(
-        steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9
-    )
+    training: TrainOptions = TrainOptions(steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9)
 
     @property
     def name(self) -> str:
-        """For the run directory."""
         return f"phi4-L{self.size}-{self.training.method}-s{self.training.seed}"
 
     @property
@@ -66,9 +63,9 @@ class Phi4Options:
         if self.coupling is not None:
             return self.coupling
         if self.size not in COUPLINGS:
-            raise ArgumentError(
-                f"There is no benchmark coupling for {named('size')} {self.size}, only for "
-                f"{', '.join(map(str, COUPLINGS))}: give {named('coupling')}."
+            raise pg.ArgumentError(
+                f"There is no benchmark coupling for {pg.named('size')} {self.size}, only for "
+                f"{', '.join(map(str, COUPLINGS))}: give {pg.named('coupling')}."
             )
         return COUPLINGS[self.size]
 
@@ -88,45 +85,6 @@ PRESETS = {
         ),
         training=TrainOptions(steps=20000, batch=5000, learning_rate=5e-4, decay="none", block=10),
     ),
+    # A ladder of runs, each with a model of its own: see `ladder`.
+    "best": Phi4Options(training=TrainOptions("gauss-newton", steps=30)),
 }
-
-
-# Lattice size, model (time kernels and bonds, features, channels), solver steps, Gauss-Newton steps. Each but
-# the first begins with the flow of the rung below, so that the dear steps of large lattices are few.
-_RUNGS = {
-    6: ((3, 12, 6), 6, 14),
-    8: ((5, 16, 8), 8, 10),
-    12: ((5, 16, 8), 8, 24),
-    20: ((5, 16, 8), 8, 12),
-    32: ((5, 16, 8), 8, 5),
-}
-LADDER_SIZES = tuple(_RUNGS)
-
-
-def ladder(size: int, seed: int) -> list[Phi4Options]:
-    """Return the runs of the preset `best`, from the smallest lattice to the one asked for."""
-    if size not in _RUNGS:
-        raise ArgumentError(
-            f"{named('size')} of the preset `best` must be one of {', '.join(map(str, _RUNGS))}, got {size}."
-        )
-    rungs = []
-    for each, ((times, features, channels), solver_steps, steps) in _RUNGS.items():
-        flow = LatticeFlowOptions(
-            time_kernels=times,
-            time_bond=times,
-            features=features,
-            channels=channels,
-            solver_steps=solver_steps,
-        )
-        training = TrainOptions("gauss-newton", steps=steps, seed=seed)
-        rungs.append(Phi4Options(each, flow=flow, training=training))
-        if each == size:
-            break
-    return rungs
-
-
-def build(options: Phi4Options) -> Any:
-    """Return the `Problem` the options describe."""
-    from .problem import build
-
-    return build(options)

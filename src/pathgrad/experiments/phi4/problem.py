@@ -6,7 +6,8 @@ from jaxtyping import Array, Key
 
 import pathgrad as pg
 
-from ..problem import Problem, keys, make_training
+from ..flows.making import make_training
+from ..flows.problem import FlowProblem
 from .base import FreeField
 from .evaluation import LatticeMeasurement
 from .field import LatticeField
@@ -15,7 +16,7 @@ from .reference import base_mass_squared, known
 from .theory import Phi4
 
 # Steps for each period of the fastest time kernel: with fewer than two, a step does not see it at all, and
-# training goes astray without a sign of it (the flow's own density is wrong).
+# training goes astray silently (the flow's own density is wrong).
 _STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
 
 
@@ -44,11 +45,7 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
         )
     if mass_squared is None:
         mass_squared = base_mass_squared(target.size, target.coupling, target.mass_squared)
-    base = (
-        FreeField(target.size, mass_squared)
-        if options.base == "free"
-        else pg.StandardNormal(target.shape)
-    )
+    base = FreeField(target.size, mass_squared) if options.base == "free" else pg.StandardNormal(target.shape)
     field = LatticeField.zero(
         target.size,
         time_kernels=options.time_kernels,
@@ -62,16 +59,14 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
     return pg.Flow(base, [pg.CNF(field, pg.ClosedForm(), integrator, adjoint)])
 
 
-def build(options: Phi4Options) -> Problem:
-    """Return the `Problem` the options describe."""
+def build(options: Phi4Options) -> FlowProblem:
+    """Return the problem that the options describe."""
     target = Phi4(options.size, options.action_coupling, options.mass_squared)
-    flow_key, _, _ = keys(options.training.seed)
-    there = known(target.size, target.coupling, target.mass_squared)
-    flow = make_flow(options.flow, target, key=flow_key)
-    log_z = (there["log_z"].value, there["log_z"].error) if there else (None, 0.0)
-    return Problem(
+    log_z = known(target.size, target.coupling, target.mass_squared).get("log_z", (None, 0.0))
+    flow = make_flow(options.flow, target, key=pg.run_keys(options.training.seed)[0])
+    return FlowProblem(
         make_training(options.training, flow, target, *log_z),
         # Path gradients train well with few steps; densities, and so weights, want more.
-        evaluation_refine=2,
+        refine=2,
         measure=functools.partial(LatticeMeasurement, target),
     )

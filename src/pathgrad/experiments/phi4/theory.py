@@ -12,15 +12,11 @@ class Phi4(eqx.Module):
 
     $$S = \sum_x \Big\{ \sum_{\mu=1,2} (\phi_{x+\mu} - \phi_x)^2 + m^2 \phi_x^2 + \lambda \phi_x^4 \Big\}$$
 
-    Half of the public codes put factors 1/2 or 1/24 into it. `coupling` is $\lambda$ as it stands here.
-
-    Attributes:
-        size: Sites along an axis.
-        coupling: $\lambda$.
-        mass_squared: $m^2$; may be negative if the coupling is positive.
+    Half of the public codes put factors 1/2 or 1/24 into it. `coupling` is $\lambda$ as it stands here, and
+    `mass_squared` $m^2$, which may be negative if the coupling is positive.
     """
 
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # sites along an axis
     coupling: float = eqx.field(static=True)
     mass_squared: float = eqx.field(static=True, default=-4.0)
 

@@ -1,14 +1,17 @@
 """Carry what a flow has learnt on a small lattice over to a larger one, or to a larger model."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 import pathgrad as pg
+from pathgrad._runs.checkpoint import read_header
 
-from .field import LatticeField
-from .lattice import orbits
+from .lattice import orbit_means, orbits
+from .origin import open_source
 
 
 def enlarging_matrix(small: int, large: int) -> np.ndarray:
@@ -19,23 +22,30 @@ def enlarging_matrix(small: int, large: int) -> np.ndarray:
     """
     if large < small:
         raise ValueError(f"a flow can grow, not shrink: from size {small} to {large}.")
-    small_index, small_count = orbits(small)
-    large_index, large_count = orbits(large)
+    index, count = orbits(small)
     # One axis: from displacements of the small lattice to those of the large one.
     along = np.zeros((large, small))
     for d in range(-(small // 2), small // 2 + 1):
         edge = small % 2 == 0 and abs(d) == small // 2
         along[d % large, d % small] += 0.5 if edge else 1.0
-    taps = np.eye(small_count)[:, small_index]  # a kernel for each orbit
-    padded = along @ taps @ along.T
-    members = np.eye(large_count)[large_index.ravel()]
+    taps = np.eye(count)[:, index]  # a kernel for each orbit
     # Weights are averaged over an orbit (gradients would be summed).
-    return (padded.reshape(small_count, -1) @ (members / members.sum(axis=0))).T
+    return orbit_means(along @ taps @ along.T).T
 
 
 def _padded(x: Float[Array, "..."], fill: Float[Array, "..."]) -> Array:
     """Put an array into the leading corner of a larger one."""
     return fill.at[tuple(slice(0, n) for n in x.shape)].set(x.astype(fill.dtype))
+
+
+def _spread(old: Float[Array, "..."], new: Float[Array, "..."], columns: list[int]) -> Array:
+    """Put the columns of old mixtures where they belong in new ones, and zero between them.
+
+    Mixtures are divided by the number of their columns when used: scaled, they keep what they do.
+    """
+    scaled = old * (new.shape[1] / old.shape[1])
+    rows = jnp.zeros((len(old), new.shape[1]), old.dtype).at[:, jnp.array(columns)].set(scaled)
+    return new.at[: len(old)].set(rows)
 
 
 def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
@@ -52,40 +62,34 @@ def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
                 f"a model can grow, not shrink: its {name.replace('_', ' ')} has shape {before}, "
                 f"the new one {after}."
             )
-    field = eqx.tree_at(
-        lambda f: (f.omega, f.time_bond, f.feature_bond, f.kernel),
-        new,
-        (
-            _padded(old.omega, new.omega),
-            _grown_time_bond(old, new),
-            _grown_feature_bond(old, new),
-            _grown_kernel(old, new),
-        ),
+    before, after = old.fastest_frequency, new.fastest_frequency
+    times = [*range(before), *range(after, after + before), 2 * after]  # sines, cosines, the constant
+    features = [*range(len(old.omega)), len(new.omega)]  # sines, and the linear feature last
+    matrix = jnp.asarray(enlarging_matrix(old.size, new.size), old.kernel.dtype)
+    grown = (
+        _padded(old.omega, new.omega),
+        _spread(old.time_bond, new.time_bond, times),
+        _spread(old.feature_bond, new.feature_bond, features),
+        _padded(jnp.einsum("no,ocd->ncd", matrix, old.kernel), jnp.zeros_like(new.kernel)),
     )
+    field = eqx.tree_at(lambda f: (f.omega, f.time_bond, f.feature_bond, f.kernel), new, grown)
     return pg.Flow(like.base, [like.transforms[0].replace(field=field)])  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _grown_kernel(old: LatticeField, new: LatticeField) -> Array:
-    matrix = jnp.asarray(enlarging_matrix(old.size, new.size), old.kernel.dtype)
-    kernel = jnp.einsum("no,ocd->ncd", matrix, old.kernel)
-    return _padded(kernel, jnp.zeros_like(new.kernel))
-
-
-def _grown_time_bond(old: LatticeField, new: LatticeField) -> Array:
-    """Old mixtures keep their time dependence; it is divided by the number of kernels when used."""
-    before, after = old.fastest_frequency, new.fastest_frequency
-    columns = [*range(before), *range(after, after + before), 2 * after]
-    scaled = old.time_bond * ((2 * after + 1) / (2 * before + 1))
-    rows = (
-        jnp.zeros((len(scaled), 2 * after + 1), scaled.dtype).at[:, jnp.array(columns)].set(scaled)
-    )
-    return new.time_bond.at[: len(rows)].set(rows)
-
-
-def _grown_feature_bond(old: LatticeField, new: LatticeField) -> Array:
-    """Old channels keep their functions: new sines get no weight, the linear feature stays last."""
-    before, after = old.feature_bond.shape[1], new.feature_bond.shape[1]
-    columns = [*range(before - 1), after - 1]
-    scaled = old.feature_bond * (after / before)
-    rows = jnp.zeros((len(scaled), after), scaled.dtype).at[:, jnp.array(columns)].set(scaled)
-    return new.feature_bond.at[: len(rows)].set(rows)
+def begin(source: str, flow: pg.Flow) -> tuple[pg.Flow, dict[str, Any]]:
+    """Return an untrained flow with what a run has learnt, and what is to be remembered of that run."""
+    run = open_source(source)
+    learnt = run.flow()
+    try:
+        grown = grow(learnt, flow)
+    except ValueError as error:
+        raise pg.ArgumentError(f"{pg.named('init_from')} {source}: {error}") from error
+    newest = run.directory.checkpoints.newest()
+    assert newest is not None  # it has just been read
+    # A run that was killed may have rows of later steps.
+    header = read_header(newest)
+    return grown, {
+        "init_from_step": header.step,
+        "init_from_seconds": float(header.meta["seconds"]),
+        "init_from_commit": run.provenance.get("commit", ""),
+    }

@@ -64,12 +64,7 @@ def convolve_transposed(
     if not _rewrites():
         pads = [(k - 1 - padding, k - 1 - padding + output_padding) for k in weight.shape[:2]]
         return lax.conv_general_dilated(
-            x,
-            weight[::-1, ::-1],
-            (1, 1),
-            pads,
-            lhs_dilation=(stride, stride),
-            dimension_numbers=LAYOUT,
+            x, weight[::-1, ::-1], (1, 1), pads, lhs_dilation=(stride, stride), dimension_numbers=LAYOUT
         )
     if x.shape[1:3] == (1, 1) and padding == output_padding == 0:  # a matrix product
         return jnp.einsum("bc,hwco->bhwo", x[:, 0, 0], weight)
@@ -237,8 +232,7 @@ def _products(a: Array, b: Array, contract: tuple[int, int]) -> Array:
 
 @jax.custom_vjp
 def _winograd(
-    x: Float[Array, "chunks batch height width channels"],
-    kernel: Float[Array, "nh nw channels out"],
+    x: Float[Array, "chunks batch height width channels"], kernel: Float[Array, "nh nw channels out"]
 ) -> Float[Array, "chunks batch h w out"]:
     """Correlate images, in sizes that are whole tiles, with a transformed kernel, chunk by chunk.
 
@@ -252,10 +246,6 @@ def _winograd(
         return _gather_values(_products(_transform_tiles(chunk, points), kernel, (3, 2)), tiles)
 
     return lax.map(one, x)
-
-
-def _winograd_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _winograd(x, kernel), (x, kernel)
 
 
 def _winograd_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
@@ -273,4 +263,4 @@ def _winograd_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array
     return dx, dkernel
 
 
-_winograd.defvjp(_winograd_forward, _winograd_backward)
+_winograd.defvjp(lambda x, kernel: (_winograd(x, kernel), (x, kernel)), _winograd_backward)

@@ -1,8 +1,9 @@
 """A perceptron whose layers an encoder adapts to each image."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,13 +12,9 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 import pathgrad as pg
-from pathgrad._errors import ArgumentError, named
+from pathgrad._words.tree import Leaf
 
-# A leaf that each image has its own of. The code that reads it only ever sees the array.
-if TYPE_CHECKING:
-    Leaf = Array
-else:
-    Leaf = Array | pg.PerDraw
+from .options import check_least
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"softplus": jax.nn.softplus, "tanh": jnp.tanh}
 
@@ -45,16 +42,11 @@ class AmortisedField(pg.AbstractTractableField):
     $U, V, \hat b$ belong to the image. The update does not act on time. Its factors are kept as arguments and
     never become state of the solver. The divergence in closed form is that of `pathgrad.MLPField`, with the
     sums $W + V^\top U$ for weights; the matrix it needs is made once per solve and image.
-
-    Attributes:
-        layers: Shared parts.
-        updates: Parts of the image, one for each layer.
-        activation: Name of the elementwise function after all layers but the last.
     """
 
     layers: tuple[Layer, ...]
     updates: tuple[Update, ...]
-    activation: str = eqx.field(static=True)
+    activation: str = eqx.field(static=True)  # after all layers but the last
 
     @property
     def why_not_tractable(self) -> str | None:
@@ -103,11 +95,8 @@ def per_draw(values: Array) -> Any:
 
 def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
     """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
-    for name, value in (("latent", dim), ("width", width), ("depth", depth)):
-        if value < 1:
-            raise ArgumentError(f"{named(name)} must be at least 1, got {value}.")
-    sizes = [dim, *[width] * depth, dim]
-    return list(itertools.pairwise(sizes))
+    check_least(1, latent=dim, width=width, depth=depth)
+    return list(itertools.pairwise([dim, *[width] * depth, dim]))
 
 
 def shared_layers(sizes: list[tuple[int, int]], *, key: Key[Array, ""]) -> tuple[Layer, ...]:
@@ -122,8 +111,7 @@ def shared_layers(sizes: list[tuple[int, int]], *, key: Key[Array, ""]) -> tuple
 
 def update_size(sizes: list[tuple[int, int]], rank: int) -> int:
     """Return how many numbers an image gives to one field."""
-    if rank < 1:
-        raise ArgumentError(f"{named('rank')} must be at least 1, got {rank}.")
+    check_least(1, rank=rank)
     return sum(rank * (size_in + size_out) + size_out for size_in, size_out in sizes)
 
 
@@ -135,7 +123,7 @@ def per_draw_updates(
     for size_in, size_out in sizes:
         parts = []
         for shape in ((rank, size_in), (rank, size_out), (size_out,)):
-            end = begin + shape[0] * (shape[1] if len(shape) > 1 else 1)
+            end = begin + math.prod(shape)
             parts.append(per_draw(numbers[:, begin:end].reshape(-1, *shape)))
             begin = end
         updates.append(Update(*parts))

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, Key
 
 from .convolution import convolve, convolve_transposed
 
+Kernel = int | tuple[int, int]  # its side, or its shape
+
 
 def uniform(
     shape: tuple[int, ...], fan_in: int, *, key: Key[Array, ""]
@@ -33,22 +35,16 @@ class Affine(eqx.Module):
         return cls(*uniform((size_in, size_out), size_in, key=key))
 
     def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
-        """Map a batch."""
         return x @ self.weight + self.bias
 
 
 class GatedConvolution(eqx.Module):
     """A convolution times the sigmoid of another one of the same shape; no other nonlinearity.
 
-    Both are one convolution here, with the gate's channels after those that it opens.
-
-    Attributes:
-        weight: Its last axis has the channels, then the gates.
-        bias: Likewise.
-        stride: Along both axes.
-        padding: Zeros on all sides.
-        transposed: Whether it makes images larger instead of smaller.
-        output_padding: Rows and columns more, where a transposed convolution leaves the size open.
+    Both are one convolution here, with the gate's channels after those that it opens. A kernel given by its
+    side has zeros around the image, half its width, so that with stride 1 the size stays. One given by its
+    shape has none: it turns an image into a point, or back.
+    A transposed one makes images larger by its stride instead of smaller.
     """
 
     weight: Float[Array, "kh kw in out"]
@@ -56,41 +52,31 @@ class GatedConvolution(eqx.Module):
     stride: int = eqx.field(static=True)
     padding: int = eqx.field(static=True)
     transposed: bool = eqx.field(static=True)
-    output_padding: int = eqx.field(static=True)
 
     def __init__(
         self,
         size_in: int,
         size_out: int,
-        kernel: int | tuple[int, int],
+        kernel: Kernel,
         *,
         key: Key[Array, ""],
         stride: int = 1,
-        padding: int = 0,
         transposed: bool = False,
-        output_padding: int = 0,
     ) -> None:
         """Begin with PyTorch's weights.
 
         For transposed convolutions its fan-in counts *output* channels, which is odd, and kept.
         """
-        kh, kw = (kernel, kernel) if isinstance(kernel, int) else kernel
+        (kh, kw), self.padding = ((kernel, kernel), kernel // 2) if isinstance(kernel, int) else (kernel, 0)
         fan_in = kh * kw * (size_out if transposed else size_in)
         self.weight, self.bias = uniform((kh, kw, size_in, 2 * size_out), fan_in, key=key)
-        self.stride, self.padding = stride, padding
-        self.transposed, self.output_padding = transposed, output_padding
+        self.stride, self.transposed = stride, transposed
 
     def __call__(self, x: Float[Array, "batch height width in"]) -> Float[Array, "batch h w out"]:
-        """Map a batch of images."""
+        how = {"stride": self.stride, "padding": self.padding}
         if self.transposed:
-            y = convolve_transposed(
-                x,
-                self.weight,
-                stride=self.stride,
-                padding=self.padding,
-                output_padding=self.output_padding,
-            )
+            y = convolve_transposed(x, self.weight, **how, output_padding=self.stride - 1)
         else:
-            y = convolve(x, self.weight, stride=self.stride, padding=self.padding)
+            y = convolve(x, self.weight, **how)
         opened, gate = jnp.split(y + self.bias, 2, axis=-1)
         return opened * jax.nn.sigmoid(gate)

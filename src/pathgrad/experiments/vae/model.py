@@ -5,31 +5,17 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, UInt8
 
 import pathgrad as pg
+from pathgrad._words.tree import Leaf
 
-from .field import (
-    AmortisedField,
-    Layer,
-    Leaf,
-    layer_sizes,
-    per_draw,
-    per_draw_updates,
-    shared_layers,
-    update_size,
-)
-from .likelihood import log_likelihood
-from .networks import Decoder, Encoder
+from .field import AmortisedField, Layer, layer_sizes, per_draw, per_draw_updates, shared_layers, update_size
+from .networks import Decoder, Encoder, log_likelihood
 
 
 class Joint(eqx.Module):
-    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included.
-
-    Attributes:
-        decoder: Shared by all images.
-        image: One for each draw.
-    """
+    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included."""
 
     decoder: Decoder
-    image: Leaf
+    image: Leaf  # one for each draw
 
     def log_prob(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
         """Return the log density of one latent vector together with the image."""
@@ -48,8 +34,8 @@ class Autoencoder(eqx.Module):
         integrator: How the flows are solved.
         adjoint: How gradients go back through them.
         end_time: Each field is followed from time zero to this.
-        rank: Of the updates.
-        activation: Of the fields.
+        rank: Of the images' updates of the layers.
+        activation: Of the fields: `"softplus"` or `"tanh"`.
     """
 
     encoder: Encoder
@@ -82,37 +68,18 @@ class Autoencoder(eqx.Module):
     ) -> None:
         """Begin with PyTorch's weights.
 
-        Args:
-            shape: Of the images; both sides multiples of four.
-            key: Source of the weights.
-            levels: Grey levels of a pixel; 2 for black and white.
-            channels: Of the outermost convolutions.
-            latent: Size of the latent vector.
-            cnfs: Number of continuous flows, one after the other.
-            width: Units in each hidden layer of a field.
-            depth: Hidden layers of a field.
-            rank: Of the images' updates of the layers.
-            activation: `"softplus"` or `"tanh"`.
-            divergence: How it is had in training.
-            integrator: How the flows are solved.
-            adjoint: How gradients go back through them.
-            end_time: Each field is followed from time zero to this.
+        Both sides of the images must be multiples of four; black and white pixels have two `levels`. The
+        outermost convolutions have `channels` channels, and the latent vector has `latent` numbers. There are
+        `cnfs` flows, one after the other, whose fields have `depth` hidden layers of `width` units.
         """
         if any(side < 4 or side % 4 for side in shape):
             raise ValueError(f"Both sides of the images must be multiples of four, got {shape}.")
         encoder_key, decoder_key, field_key = jr.split(key, 3)
         sizes = layer_sizes(latent, width, depth)
-        self.encoder = Encoder(
-            shape,
-            key=encoder_key,
-            levels=levels,
-            channels=channels,
-            latent=latent,
-            update_sizes=[update_size(sizes, rank)] * cnfs,
-        )
-        self.decoder = Decoder(
-            shape, key=decoder_key, levels=levels, channels=channels, latent=latent
-        )
+        network = {"levels": levels, "channels": channels, "latent": latent}
+        updates = [update_size(sizes, rank)] * cnfs
+        self.encoder = Encoder(shape, key=encoder_key, update_sizes=updates, **network)
+        self.decoder = Decoder(shape, key=decoder_key, **network)
         self.fields = tuple(shared_layers(sizes, key=k) for k in jr.split(field_key, cnfs))
         self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
         self.end_time, self.rank, self.activation = end_time, rank, activation
@@ -125,15 +92,7 @@ class Autoencoder(eqx.Module):
         for layers, own in zip(self.fields, numbers, strict=True):
             sizes = [layer.weight.shape for layer in layers]
             field = AmortisedField(layers, per_draw_updates(own, sizes, self.rank), self.activation)
-            transforms.append(
-                pg.CNF(
-                    field,
-                    self.divergence,
-                    self.integrator,
-                    self.adjoint,
-                    t1=self.end_time,
-                )
-            )
+            transforms.append(pg.CNF(field, self.divergence, self.integrator, self.adjoint, t1=self.end_time))
         return pg.Flow(base, transforms)
 
     def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
@@ -151,11 +110,6 @@ class Autoencoder(eqx.Module):
         return self.prior.log_prob(z)
 
     @property
-    def latent(self) -> int:
-        """Size of the latent vector."""
-        return self.encoder.mean.bias.shape[0]
-
-    @property
     def prior(self) -> pg.StandardNormal:
         """Of the last latent vector."""
-        return pg.StandardNormal((self.latent,))
+        return pg.StandardNormal(self.encoder.mean.bias.shape)

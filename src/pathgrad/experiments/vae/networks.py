@@ -1,5 +1,8 @@
 """The convolutional encoder and decoder of Sylvester flows and FFJORD."""
 
+import itertools
+from collections.abc import Iterator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,28 +10,30 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key, UInt8
 
 from .convolution import convolve
-from .layers import Affine, GatedConvolution, uniform
+from .layers import Affine, GatedConvolution, Kernel, uniform
 
 # Of q0, for grey images; as in the authors' code.
 _GREY_VARIANCE = (0.01, 7.0)
 
 
-class Encoder(eqx.Module):
-    """Six gated convolutions, then affine heads for q0 and for the update of each field.
+def _trunk(
+    sizes: list[int], kernels: list[Kernel], strides: list[int], keys: Iterator[Array], *, transposed: bool
+) -> tuple[GatedConvolution, ...]:
+    """Return a layer from each number of channels to the next."""
+    return tuple(
+        GatedConvolution(*pair, kernel, stride=stride, transposed=transposed, key=next(keys))
+        for pair, kernel, stride in zip(itertools.pairwise(sizes), kernels, strides, strict=True)
+    )
 
-    Attributes:
-        trunk: The convolutions.
-        mean: Head of the mean of q0.
-        variance: Head whose softplus is the variance of q0.
-        updates: Heads of the fields' updates.
-        levels: Grey levels of a pixel; 2 for black and white.
-    """
+
+class Encoder(eqx.Module):
+    """Six gated convolutions, then affine heads: for q0, and for the update of each field."""
 
     trunk: tuple[GatedConvolution, ...]
-    mean: Affine
-    variance: Affine
+    mean: Affine  # of q0
+    variance: Affine  # its softplus is the variance of q0
     updates: tuple[Affine, ...]
-    levels: int = eqx.field(static=True)
+    levels: int = eqx.field(static=True)  # of grey; 2 for black and white
 
     def __init__(
         self,
@@ -40,34 +45,23 @@ class Encoder(eqx.Module):
         latent: int,
         update_sizes: list[int],
     ) -> None:
-        """Begin with PyTorch's weights.
+        """Begin with PyTorch's weights, and `channels` in the first layers: the last has eight times as many.
 
-        Args:
-            shape: Of the images; both sides multiples of four.
-            key: Source of the weights.
-            levels: Grey levels of a pixel.
-            channels: Of the first layers; later ones have twice as many, the last eight times.
-            latent: Size of the latent vector.
-            update_sizes: How many numbers each field gets from an image.
+        Both sides of the images are multiples of four; `update_sizes` are the numbers that each field gets.
         """
+
+        def head(size):
+            return Affine.random(8 * c, size, key=next(keys))
+
         keys = iter(jr.split(key, 8 + len(update_sizes)))
         c, last = channels, (shape[0] // 4, shape[1] // 4)
-        self.trunk = (
-            GatedConvolution(1, c, 5, padding=2, key=next(keys)),
-            GatedConvolution(c, c, 5, padding=2, stride=2, key=next(keys)),
-            GatedConvolution(c, 2 * c, 5, padding=2, key=next(keys)),
-            GatedConvolution(2 * c, 2 * c, 5, padding=2, stride=2, key=next(keys)),
-            GatedConvolution(2 * c, 2 * c, 5, padding=2, key=next(keys)),
-            GatedConvolution(2 * c, 8 * c, last, key=next(keys)),
-        )
-        self.mean = Affine.random(8 * c, latent, key=next(keys))
-        self.variance = Affine.random(8 * c, latent, key=next(keys))
-        self.updates = tuple(Affine.random(8 * c, size, key=next(keys)) for size in update_sizes)
+        sizes = [1, c, c, 2 * c, 2 * c, 2 * c, 8 * c]
+        self.trunk = _trunk(sizes, [5, 5, 5, 5, 5, last], [1, 2, 1, 2, 1, 1], keys, transposed=False)
+        self.mean, self.variance = head(latent), head(latent)
+        self.updates = tuple(head(size) for size in update_sizes)
         self.levels = levels
 
-    def __call__(
-        self, images: UInt8[Array, "batch height width"]
-    ) -> tuple[Array, Array, tuple[Array, ...]]:
+    def __call__(self, images: UInt8[Array, "batch height width"]) -> tuple[Array, Array, tuple[Array, ...]]:
         """Return mean and log standard deviation of q0, and the numbers for the fields."""
         h = images[..., None].astype(self.mean.weight.dtype) / (self.levels - 1)
         for layer in self.trunk:
@@ -85,61 +79,26 @@ class Encoder(eqx.Module):
 
 
 class Decoder(eqx.Module):
-    """Six gated transposed convolutions, then the logits of the pixels.
-
-    Attributes:
-        trunk: The convolutions.
-        head: For grey images, a 5 x 5 convolution without a gate; `None` for black and white ones.
-        last: An affine map of the channels of each pixel.
-    """
+    """Six gated transposed convolutions, then the logits of the pixels."""
 
     trunk: tuple[GatedConvolution, ...]
+    # A convolution without a gate; `None` for black and white images.
     head: tuple[Float[Array, "5 5 in out"], Float[Array, " out"]] | None
-    last: Affine
+    last: Affine  # of the channels of each pixel
 
     def __init__(
-        self,
-        shape: tuple[int, int],
-        *,
-        key: Key[Array, ""],
-        levels: int,
-        channels: int,
-        latent: int,
+        self, shape: tuple[int, int], *, key: Key[Array, ""], levels: int, channels: int, latent: int
     ) -> None:
         """Begin with PyTorch's weights; arguments as for `Encoder`."""
         keys = iter(jr.split(key, 8))
         c, first = channels, (shape[0] // 4, shape[1] // 4)
+        sizes = [latent, 2 * c, 2 * c, c, c, c, c]
+        self.trunk = _trunk(sizes, [first, 5, 5, 5, 5, 5], [1, 1, 2, 1, 2, 1], keys, transposed=True)
+        grey = levels > 2
+        self.head = uniform((5, 5, c, levels), 25 * c, key=next(keys)) if grey else None
+        self.last = Affine.random(levels if grey else c, levels if grey else 1, key=next(keys))
 
-        def up(size_in, size_out, stride=1):
-            return GatedConvolution(
-                size_in,
-                size_out,
-                5,
-                key=next(keys),
-                padding=2,
-                stride=stride,
-                transposed=True,
-                output_padding=stride - 1,
-            )
-
-        self.trunk = (
-            GatedConvolution(latent, 2 * c, first, transposed=True, key=next(keys)),
-            up(2 * c, 2 * c),
-            up(2 * c, c, 2),
-            up(c, c),
-            up(c, c, 2),
-            up(c, c),
-        )
-        self.head = uniform((5, 5, c, levels), 25 * c, key=next(keys)) if levels > 2 else None
-        self.last = (
-            Affine.random(levels, levels, key=next(keys))
-            if levels > 2
-            else Affine.random(c, 1, key=next(keys))
-        )
-
-    def __call__(
-        self, z: Float[Array, "batch latent"]
-    ) -> Float[Array, "batch height width *level"]:
+    def __call__(self, z: Float[Array, "batch latent"]) -> Float[Array, "batch height width *level"]:
         """Return the logits of the pixels' values, for black and white ones that of a one."""
         h = z[:, None, None, :]
         for layer in self.trunk:
@@ -150,3 +109,29 @@ class Decoder(eqx.Module):
         weight, bias = self.head
         merged = weight @ self.last.weight
         return convolve(h, merged, padding=2) + (bias @ self.last.weight + self.last.bias)
+
+
+def log_likelihood(
+    logits: Float[Array, "batch height width *level"], images: UInt8[Array, "batch height width"]
+) -> Float[Array, " batch"]:
+    """Return the log-probability of each image in nats.
+
+    With one logit a pixel, it is that of a one (Bernoulli). With 256, they are those of the levels, and the
+    pixel is one of 256 unordered classes (categorical, as in the literature on Frey Faces).
+    """
+    if logits.ndim == 3:
+        each = jnp.where(images == 1, -jax.nn.softplus(-logits), -jax.nn.softplus(logits))
+    else:
+        # Comparing with all levels is quicker than gathering, whose derivative scatters.
+        level = jnp.arange(logits.shape[-1], dtype=images.dtype)
+        chosen = jnp.sum(jnp.where(images[..., None] == level, logits, 0), axis=-1)
+        each = chosen - jax.nn.logsumexp(logits, axis=-1)
+    return jnp.sum(each, axis=(1, 2))
+
+
+def mean_pixel(logits: Float[Array, "batch height width *level"]) -> Float[Array, "batch height width"]:
+    """Return the expected brightness of each pixel, from 0 to 1."""
+    if logits.ndim == 3:
+        return jax.nn.sigmoid(logits)
+    levels = logits.shape[-1]
+    return jax.nn.softmax(logits, axis=-1) @ (jnp.arange(levels) / (levels - 1)).astype(logits.dtype)

@@ -1,166 +1,171 @@
-"""From options to something that can be trained."""
+"""An autoencoder to be trained on images: its evaluation, and draws from its prior."""
 
-import dataclasses
+import functools
 import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
-from jaxtyping import Array, Float, Int, Key, UInt8
+import numpy as np
+from jaxtyping import Array, Key
 
 import pathgrad as pg
 
-from ..problem import ESTIMATORS, Training, keys
 from .data.datasets import Dataset, load
-from .data.sources import data_folder
+from .data.sources import data_folder, find
+from .evaluation import (
+    Likelihood,
+    likelihood_numbers,
+    likelihoods,
+    negative_elbos,
+    prior_draws,
+    reconstructions,
+)
+from .making import check_training, make_model, make_training
 from .model import Autoencoder
-from .options import AmortisedFlowOptions, AutoencoderOptions, AutoencoderTrainOptions
+from .options import AutoencoderEvaluateOptions, AutoencoderOptions, check_least, known_of
+from .verdict import judge
+
+_SHOWN = 64  # draws for the picture
+_PAIRS = 10  # images and reconstructions for it
+_FEW = 100  # images by which the solver is checked
+_AT_ONCE = 250  # draws from the prior
 
 
-@dataclasses.dataclass(frozen=True)
-class AutoencoderProblem:
-    """A model to be trained on images.
+class AutoencoderProblem(pg.AbstractProblem):
+    """A model to be trained on images. They are loaded when they are needed, and not before."""
 
-    Attributes:
-        training: Of the model, by its negative ELBO.
-        dataset: The images.
-        options: Of the whole.
-    """
+    def __init__(self, options: AutoencoderOptions) -> None:
+        """Make the model: what it must know of the images is known without them."""
+        check_training(options.training)
+        self.options, self._source = options, find(options.dataset)
+        key = pg.run_keys(options.training.seed)[0]
+        self.model = make_model(options, self._source.pixels, self._source.levels, key=key)
 
-    training: Training
-    dataset: Dataset
-    options: AutoencoderOptions
+    def images(self, folder: Path | None = None) -> Dataset:
+        """Load the images, from another folder than that of the training if one is given."""
+        options = self.options
+        return load(options.dataset, data_folder(folder or options.data), options.split_seed)
 
     @property
-    def steps_per_epoch(self) -> int:
-        """How many batches the training images make, the last smaller one included."""
-        data = self.training.objective.data
-        assert data is not None
-        return data.steps_per_epoch(self.options.training.batch)
+    def training(self) -> pg.Training:
+        return self._training
 
+    @functools.cached_property
+    def _training(self) -> pg.Training:
+        return make_training(self.options.training, self.model, self.images())
 
-@dataclasses.dataclass(frozen=True)
-class WarmUp:
-    """The weight of the KL term: it grows to one, a step with each epoch.
+    def shell(self) -> pg.Training:
+        """Return the training with a blank image in the place of all others."""
+        name, levels = self.options.dataset, self._source.levels
+        blank = np.zeros((1, *self._source.pixels), np.uint8)
+        images = Dataset(name, blank, blank, blank, levels, binarise_each_batch=False)
+        return make_training(self.options.training, self.model, images)
 
-    Attributes:
-        epochs: After how many it is one.
-        steps_per_epoch: Training steps of one.
-    """
+    def evaluate(
+        self,
+        trained: pg.Trained,
+        how: AutoencoderEvaluateOptions,
+        *,
+        key: Key[Array, ""],
+        tell: Callable[[str, int, int], None],
+    ) -> Iterator[pg.Findings]:
+        """Yield the bound of all test images first, which is quick, then the likelihoods of some.
 
-    epochs: int
-    steps_per_epoch: int
-
-    def __call__(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
-        """Return the weight of a step, counted from zero."""
-        epoch = jnp.asarray(step) // self.steps_per_epoch
-        return jnp.minimum((epoch + 1) / max(self.epochs, 1), 1.0)
-
-
-def draw_pixels(
-    image: Float[Array, "height width"], *, key: Key[Array, ""]
-) -> UInt8[Array, "height width"]:
-    """Draw a grey image black and white."""
-    return jr.bernoulli(key, image).astype(jnp.uint8)
-
-
-def make_training(
-    options: AutoencoderTrainOptions, model: Autoencoder, dataset: Dataset
-) -> Training:
-    """Return the training of a model on images that the options describe."""
-    data = pg.Data(dataset.train, change=draw_pixels if dataset.binarise_each_batch else None)
-    epoch = data.steps_per_epoch(options.batch)
-    objective = pg.NegativeELBO(
-        data, ESTIMATORS[options.estimator](), WarmUp(options.warmup_epochs, epoch)
-    )
-    optimizer = (
-        optax.adam(options.rate)
-        if options.optimizer == "adam"
-        else optax.adamax(options.rate, eps=1e-7)
-    )
-    return Training(
-        model,
-        objective,
-        pg.FirstOrder(optimizer, options.batch, block=options.block, average=options.average),
-        options.epochs * epoch,
-        pg.Validation(
-            # No gradient is taken, and log q without its score is the cheapest.
-            pg.NegativeELBO(pg.Data(dataset.validation), pg.TotalGradient()),
-            every=epoch,
-            n=options.batch,
-            patience=options.patience,
-            patient_until=options.warmup_epochs * epoch,
-        ),
-    )
-
-
-def make_model(
-    options: AutoencoderOptions, shape: tuple[int, int], levels: int, *, key: Key[Array, ""]
-) -> Autoencoder:
-    """Return the untrained model for images of this shape."""
-    flow = options.flow
-    if not 0 < abs(flow.end_time) < math.inf:
-        raise pg.ArgumentError(
-            f"{pg.named('end_time')} must be a number other than zero, got {flow.end_time}."
+        Ctrl-C ends the likelihoods, and what there is of them is kept.
+        """
+        _check(how)
+        refine, images = how.refine or 1, self.images(how.data)
+        model, test, keys = trained.model, images.test, jr.split(key, 5)
+        bound = negative_elbos(
+            model, test, key=keys[0], refine=refine, tell=lambda done: tell("ELBO, images", done, len(test))
         )
-    if flow.cnfs < 0 or options.channels < 1:
+        few, shown = test[_chosen(test, _FEW, 0)], test[_chosen(test, _PAIRS, 1)]
+        coarse, fine = (negative_elbos(model, few, key=keys[4], refine=k * refine) for k in (1, 2))
+        numbers = self._place(trained, images) | {"refine": refine}
+        numbers |= bound.numbers(math.prod(test.shape[1:])) | coarse.shift(fine)
+        arrays = {
+            "originals": shown,
+            "reconstructions": np.asarray(reconstructions(model, jnp.asarray(shown), key=keys[2])),
+            "samples": np.asarray(prior_draws(model, key=keys[3], n=_SHOWN)[1]),
+            "levels": np.asarray(images.levels),
+            "negative_elbo": bound.each,
+        }
+        draws = known_of(images.name).samples if how.samples is None else how.samples
+        yield _judged(numbers, arrays, [], np.arange(0), draws)
+        if not how.nll_images:
+            return
+        rows, found = _chosen(test, how.nll_images, 0), []
+
+        def told(done: int) -> None:
+            tell("NLL, draws", done, len(rows) * draws)
+
+        each = likelihoods(model, test[rows], key=keys[1], samples=draws, refine=refine, tell=told)
+        try:
+            found.extend(each)
+        except KeyboardInterrupt:
+            if jax.process_count() > 1:  # the others are at another image, and would wait
+                raise
+        yield _judged(numbers, arrays, found, rows[: len(found)], draws)
+
+    def _place(self, trained: pg.Trained, images: Dataset) -> dict[str, Any]:
+        """Say which step is looked at: the best, or the last one where there was no validation yet."""
+        best, last = trained.state.best, int(trained.state.step)
+        assert best is not None
+        step = int(best.step) or last
+        return {
+            "dataset": images.name,
+            "step": step,
+            "epoch": step / math.ceil(len(images.train) / self.options.training.batch),
+            "last_step": last,
+            "best_validation": float(best.loss),
+        }
+
+    def sample(
+        self, model: Autoencoder, *, key: Key[Array, ""], n: int, refine: int | None
+    ) -> dict[str, np.ndarray]:
+        """Draw images from the prior: `x` levels, `mean_pixel` from 0 to 1, and `z`."""
+        if refine is not None:
+            raise pg.ArgumentError(
+                f"{pg.named('refine')} has no meaning here: drawing from the prior of an autoencoder solves "
+                "no ODE. Leave it out."
+            )
+        size = min(n, _AT_ONCE)
+        parts = [prior_draws(model, key=jr.fold_in(key, i), n=size) for i in range(math.ceil(n / size))]
+        z, mean, x = (np.concatenate([np.asarray(p[k]) for p in parts])[:n] for k in range(3))
+        return {"x": x, "mean_pixel": mean, "z": z}
+
+
+def _check(how: AutoencoderEvaluateOptions) -> None:
+    """Raise unless the numbers make sense."""
+    check_least(0, nll_images=how.nll_images)
+    check_least(1, samples=how.samples)
+    if how.samples is not None and not how.nll_images:
         raise pg.ArgumentError(
-            f"{pg.named('cnfs')} must be at least 0 and {pg.named('channels')} at least 1, got {flow.cnfs} "
-            f"and {options.channels}."
+            f"{pg.named('samples')} counts the draws behind the likelihood of an image: say by "
+            f"{pg.named('nll_images')} of how many, or leave it out."
         )
-    return Autoencoder(
-        shape,
-        key=key,
-        levels=levels,
-        channels=options.channels,
-        latent=options.latent,
-        cnfs=flow.cnfs,
-        width=flow.width,
-        depth=flow.depth,
-        rank=flow.rank,
-        activation=flow.activation,
-        divergence=_divergence(flow),
-        integrator=_integrator(flow),
-        adjoint=pg.Discrete() if flow.adjoint == "discrete" else pg.Backsolve(),
-        end_time=flow.end_time,
-    )
 
 
-def _divergence(flow: AmortisedFlowOptions) -> pg.AbstractDivergence:
-    if flow.divergence == "closed" and flow.depth > 2:
-        raise pg.ArgumentError(
-            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {flow.depth}; for a "
-            f"deeper field use {pg.named('divergence')} exact or hutchinson."
-        )
-    if flow.divergence == "hutchinson":
-        return pg.Hutchinson(flow.probes, flow.noise)
-    return pg.ClosedForm() if flow.divergence == "closed" else pg.Exact()
+def _chosen(images: np.ndarray, wanted: int, seed: int) -> np.ndarray:
+    """Choose images at random, since files are sorted by class; all runs take the same, to be compared."""
+    return np.sort(np.random.RandomState(seed).permutation(len(images))[:wanted])
 
 
-def _integrator(flow: AmortisedFlowOptions) -> pg.AbstractIntegrator:
-    if flow.solver == "rk4":
-        return pg.FixedStep(flow.solver_steps)
-    return pg.Adaptive(flow.tolerance, flow.tolerance, flow.solver)
-
-
-def build(options: AutoencoderOptions) -> AutoencoderProblem:
-    """Load the images and return the problem the options describe."""
-    training = options.training
-    for name, least in (
-        ("batch", 1),
-        ("epochs", 1),
-        ("block", 1),
-        ("warmup_epochs", 0),
-        ("patience", 0),
-    ):
-        value = getattr(training, name)
-        if value < least:
-            raise pg.ArgumentError(f"{pg.named(name)} must be at least {least}, got {value}.")
-    for name, value in (("learning_rate", training.rate), ("max_seconds", training.max_seconds)):
-        if value is not None and not 0 < value < math.inf:
-            raise pg.ArgumentError(f"{pg.named(name)} must be a positive number, got {value}.")
-    dataset = load(options.dataset, data_folder(options.data), options.split_seed)
-    height, width = dataset.train.shape[1:]
-    model_key, _, _ = keys(training.seed)
-    model = make_model(options, (height, width), dataset.levels, key=model_key)
-    return AutoencoderProblem(make_training(training, model, dataset), dataset, options)
+def _judged(
+    numbers: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    found: list[Likelihood],
+    rows: np.ndarray,
+    draws: int,
+) -> pg.Findings:
+    """Add the likelihoods that there are so far, and what all of it is worth."""
+    bound = arrays["negative_elbo"][rows]
+    whole = numbers | likelihood_numbers(found, bound, samples=draws, pixels=numbers["pixels"])
+    verdict = judge(whole)
+    whole |= {"verdict": verdict.to_json(), "warnings": verdict.explain(whole)}
+    nll = -np.array([one.log_p for one in found])
+    return pg.Findings(whole, arrays | {"nll": nll, "nll_image": rows})

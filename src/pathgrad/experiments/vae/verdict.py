@@ -1,24 +1,17 @@
 """What the numbers about an autoencoder are worth. No JAX here: readers of results judge them too."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from pathgrad._errors import named
-from pathgrad._verdict import AbstractReason, Level, Verdict
+from pathgrad._numbers.verdict import AbstractReason, Level, Verdict
+from pathgrad._words.errors import named
 
 _SHIFT = 0.1  # nats; published bounds are told to a tenth or a hundredth
 _FEWEST_DRAWS = 10
 
 
 class AutoencoderReason(AbstractReason):
-    """Why the numbers about an autoencoder are less than good.
-
-    Attributes:
-        level: The best that numbers can be where the reason holds.
-        brief: In a few words.
-        text: In full, with what to do about it; made for the numbers by `explain`.
-    """
+    """Why the numbers about an autoencoder are less than good."""
 
     FAILED_SOLVES = (
         Level.UNUSABLE,
@@ -47,30 +40,21 @@ class AutoencoderReason(AbstractReason):
 
 def judge(numbers: Mapping[str, Any]) -> Verdict:
     """Judge the numbers of an autoencoder's evaluation, by their names; NaN may be written as `None`."""
+    draws = numbers.get("nll_effective_samples")
     found = {
         AutoencoderReason.FAILED_SOLVES: numbers["failed"] > 0,
-        AutoencoderReason.COARSE_SOLVER: _number(numbers, "solver_shift_rms") > _SHIFT,
-        AutoencoderReason.FEW_EFFECTIVE_DRAWS: (
-            _number(numbers, "nll_effective_samples") < _FEWEST_DRAWS
-        ),
+        AutoencoderReason.COARSE_SOLVER: float(numbers.get("solver_shift_rms") or 0.0) > _SHIFT,
+        AutoencoderReason.FEW_EFFECTIVE_DRAWS: draws is not None and draws < _FEWEST_DRAWS,
         AutoencoderReason.NOT_COMPARABLE: numbers["dataset"] == "omniglot-rebuilt",
     }
     return Verdict.of(reason for reason, holds in found.items() if holds)
 
 
 def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
-    """Return the verdict in the contents of an evaluation.json of an autoencoder; `None` where there is none.
-
-    Older versions have none; the numbers are judged.
-    """
+    """Return the verdict in an evaluation.json; of older versions, which wrote none, judge the numbers."""
     if "verdict" in evaluation:
         return Verdict.from_json(evaluation["verdict"], AutoencoderReason)
     try:
         return judge(evaluation)
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _number(numbers: Mapping[str, Any], name: str) -> float:
-    value = numbers.get(name)
-    return math.nan if value is None else float(value)

@@ -5,16 +5,16 @@ the Sylvester flows, FFJORD and the work that followed them.
 """
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
 
-from pathgrad._errors import UserError
+from pathgrad._words.errors import UserError
 
 from . import formats
-from .contents import present, read
-from .sources import DATASETS as DATASETS
-from .sources import SOURCES, Source
+from .contents import read
+from .sources import Source, find
 
 _BINARISATION_SEED = 777  # of OMNIGLOT's validation and test images, in all published work
 
@@ -24,7 +24,7 @@ class Dataset:
     """Images of three parts, each (number, height, width).
 
     Attributes:
-        name: One of `DATASETS`.
+        name: One of `SOURCES`.
         train: Levels from 0 as uint8; if `binarise_each_batch`, probabilities of a one as float32.
         validation: Levels as uint8.
         test: Levels as uint8.
@@ -41,46 +41,19 @@ class Dataset:
 
 
 def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
-    """Return a data set from the files in a folder.
+    """Return a data set from the files in a folder, which must be the known ones.
 
-    Args:
-        name: One of `DATASETS`.
-        folder: Where the files are.
-        split_seed: Decides the split of `freyfaces` into its three parts, and which images of `omniglot`
-            are for validation. The other splits are fixed.
-
-    Raises:
-        UserError: A file is missing, or is not the known one.
+    The seed decides the split of `freyfaces` into its three parts, and which images of `omniglot` are for
+    validation. The other splits are fixed.
     """
-    if name not in SOURCES:
-        raise UserError(f"There is no data set {name!r}. Choose from: {', '.join(SOURCES)}.")
+    source = find(name)
     if not 0 <= split_seed < 2**32:
         raise UserError(f"The seed of the split must be from 0 to 2^32 - 1, got {split_seed}.")
-    source = SOURCES[name]
-    if name == "mnist":
-        parts = _mnist(source, folder)
-    elif name == "caltech":
-        parts = _caltech(source, folder)
-    elif name == "freyfaces":
-        parts = _freyfaces(source, folder, split_seed)
-    else:
-        parts = _omniglot(name, source, folder, split_seed)
+    readers = {"mnist": _mnist, "caltech": _caltech, "freyfaces": _freyfaces}
+    parts = readers.get(name, _omniglot)(name, source, folder, split_seed)
     train, validation, test = (part.reshape(-1, *source.pixels) for part in parts)
     grey = train.dtype != np.uint8
     return Dataset(name, train, validation, test, source.levels, binarise_each_batch=grey)
-
-
-def resolve(name: str, folder: Path) -> str:
-    """Return the name of what to begin a training with: the rebuilt OMNIGLOT where that is all there is.
-
-    Not for what has begun: a model of the one must not be judged by the other.
-    """
-    only_rebuilt = not _there("omniglot", folder) and _there("omniglot-rebuilt", folder)
-    return "omniglot-rebuilt" if name == "omniglot" and only_rebuilt else name
-
-
-def _there(name: str, folder: Path) -> bool:
-    return all(present(files, folder) is not None for files in SOURCES[name].files.values())
 
 
 # The training images of MNIST and Caltech stay in the order of their files: training shuffles them for every
@@ -88,22 +61,21 @@ def _there(name: str, folder: Path) -> bool:
 # validation images, whose order does not matter.
 
 
-def _mnist(source: Source, folder: Path) -> list[np.ndarray]:
+def _mnist(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     parts = []
     for part, number in zip(source.files, source.images, strict=True):
-        path, contents = read("mnist", source, part, folder)
-        images = formats.amat(contents, path, source.pixels[0] * source.pixels[1])
+        path, contents = read(name, source, part, folder)
+        images = formats.amat(contents, path, math.prod(source.pixels))
         if len(images) != number:
             raise UserError(f"{path} must have {number} lines, got {len(images)}.")
         parts.append(images)
     return parts
 
 
-def _caltech(source: Source, folder: Path) -> list[np.ndarray]:
-    height, width = source.pixels
+def _caltech(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     names = ("train_data", "val_data", "test_data")
-    shapes = {n: (k, height * width) for n, k in zip(names, source.images, strict=True)}
-    path, contents = read("caltech", source, "all", folder)
+    shapes = {n: (k, math.prod(source.pixels)) for n, k in zip(names, source.images, strict=True)}
+    path, contents = read(name, source, "all", folder)
     parts = formats.matlab(contents, path, shapes)
     if not all(np.isin(part, (0, 1)).all() for part in parts):
         raise UserError(f"{path}: pixels must be 0 or 1.")
@@ -111,21 +83,18 @@ def _caltech(source: Source, folder: Path) -> list[np.ndarray]:
     return [1 - _upright(part, source.pixels).astype(np.uint8) for part in parts]
 
 
-def _freyfaces(source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
-    height, width = source.pixels
-    path, contents = read("freyfaces", source, "all", folder)
-    shape = (sum(source.images), height * width)
-    images = formats.pickled_bytes(
-        contents, path, shape
-    ).copy()  # the pickle's own is not to be written
+def _freyfaces(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
+    path, contents = read(name, source, "all", folder)
+    shape = (sum(source.images), math.prod(source.pixels))
+    # A copy, since the pickle's own is not to be written.
+    images = formats.pickled_bytes(contents, path, shape).copy()
     np.random.RandomState(split_seed).shuffle(images)
-    train, validation, _ = source.images
-    return np.split(images, [train, train + validation])
+    return np.split(images, np.cumsum(source.images[:2]))
 
 
 def _omniglot(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     train, validation, test = source.images
-    pixels = source.pixels[0] * source.pixels[1]
+    pixels = math.prod(source.pixels)
     path, contents = read(name, source, "all", folder)
     shapes = {"data": (pixels, train + validation), "testdata": (pixels, test)}
     both = formats.matlab(contents, path, shapes)

@@ -7,8 +7,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from scipy.io import loadmat
 
-from pathgrad._errors import UserError
+from pathgrad._words.errors import UserError
 
 
 def amat(contents: bytes, path: Path, pixels: int) -> np.ndarray:
@@ -42,8 +43,6 @@ def amat(contents: bytes, path: Path, pixels: int) -> np.ndarray:
 
 def matlab(contents: bytes, path: Path, shapes: dict[str, tuple[int, int]]) -> list[np.ndarray]:
     """Return the named variables of a MATLAB file, which must have the given shapes."""
-    from scipy.io import loadmat
-
     try:
         variables = loadmat(io.BytesIO(contents), variable_names=list(shapes))
     except Exception as error:  # a damaged file makes SciPy raise almost anything
@@ -69,9 +68,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             return np.empty(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise UserError(
-            f"it asks for `{module}.{name}`, and only NumPy arrays are read from a pickle"
-        )
+        raise UserError(f"it asks for `{module}.{name}`, and only NumPy arrays are read from a pickle")
 
 
 def pickled_bytes(contents: bytes, path: Path, shape: tuple[int, int]) -> np.ndarray:
@@ -85,8 +82,7 @@ def pickled_bytes(contents: bytes, path: Path, shape: tuple[int, int]) -> np.nda
         found = found[0]
     # `type`, since an array of a subclass would not be what it seems.
     if type(found) is not np.ndarray or found.dtype != np.uint8 or found.shape != shape:
-        what = type(found).__name__
-        if isinstance(found, np.ndarray):
-            what = f"{found.dtype} of shape {found.shape}"
+        is_array = isinstance(found, np.ndarray)
+        what = f"{found.dtype} of shape {found.shape}" if is_array else type(found).__name__
         raise UserError(f"{path} must hold an array of uint8 of shape {shape}, got {what}.")
     return found

@@ -1,0 +1,21 @@
+"""Studies as they are written to JSON."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+# A row of a study: a flat description of what was measured, the costs of the programs by their names under
+# `estimators`, and `ratios`; of an autoencoder also `flow_alone`. Written by `pathgrad._bench.record`.
+Row = Mapping[str, Any]
+
+
+class StudyRecord(TypedDict):
+    """One study; the fields are explained at `studies.Study`."""
+
+    study: str
+    title: str
+    quick: bool
+    variable: str | None
+    series_by: list[str]
+    rows: list[Row]
+    growth: list[Row]
+    provenance: Row

@@ -1,0 +1,70 @@
+"""The same lattice gradient in other packages, where they are installed: what one would otherwise pay."""
+
+import importlib
+from types import ModuleType
+
+import equinox as eqx
+import jax.random as jr
+
+import pathgrad as pg
+from pathgrad._bench.gradients import described, lattice_problem, measuring, only_cnf
+from pathgrad._bench.gradients import training_gradients as own_gradients
+from pathgrad._bench.measure import RATIOS, Count, Work, measure
+from pathgrad._bench.options import LatticeOptions
+from pathgrad._bench.record import Record, Say
+from pathgrad._words.errors import UserError
+from pathgrad.experiments.phi4.field import LatticeField
+from pathgrad.experiments.phi4.theory import Phi4
+
+# By the name of a package, the module here that adapts to it and needs it.
+ADAPTERS = {"bijx": ".bijx_rival", "flowjax": ".flowjax_rival"}
+
+
+def installed() -> dict[str, ModuleType]:
+    """Return those of the packages that can be imported."""
+    return {name: found for name in ADAPTERS if (found := _import(name)) is not None}
+
+
+def _import(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def check_installed() -> None:
+    """Raise unless there is at least one of the packages."""
+    if not installed():
+        raise UserError(
+            "--rivals compares with other packages, and none of them is installed: pip install bijx flowjax"
+        )
+
+
+def measure_rivals(options: LatticeOptions, say: Say, count: Count | None = None) -> Record:
+    """Return the costs of a configuration, with the rivals' gradients beside ours.
+
+    The base is the unit normal and the divergence closed, as in the rivals.
+    """
+    how, packages = options.measure, installed()
+    with measuring(how):
+        flow, target = lattice_problem(options)
+        cnf = only_cnf(flow)
+        cnf = cnf.replace(field=_rough(cnf.field), divergence=pg.ClosedForm())
+        flow = pg.Flow(pg.StandardNormal(target.shape), [cnf])
+        works = own_gradients(flow, target, how)
+        works |= {name: _gradient(name, flow, target, how.batch) for name in packages}
+        pairs = (*RATIOS, *((name, own) for own in ("path", "total") for name in packages))
+        versions = {name: getattr(found, "__version__", None) for name, found in packages.items()}
+        about = described("phi4", options, flow)
+        about |= {"base": "unit", "divergence": "closed", "rivals": versions}
+        return about | measure(works, how, say, count, pairs)
+
+
+def _gradient(name: str, flow: pg.Flow, target: Phi4, batch: int) -> Work:
+    return importlib.import_module(ADAPTERS[name], __package__).gradient(flow, target, batch)
+
+
+def _rough(field: LatticeField) -> LatticeField:
+    """Return the field with weights other than zero, so that a comparison of values means something."""
+    kernel = 0.1 * jr.normal(jr.key(1), field.kernel.shape, field.kernel.dtype)
+    return eqx.tree_at(lambda f: f.kernel, field, kernel)

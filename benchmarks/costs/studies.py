@@ -1,0 +1,194 @@
+"""The whole study: which configurations it has, and how one is measured."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from pathgrad._bench import measure_flow, measure_images
+from pathgrad._bench.options import (
+    CnfOptions,
+    Divergence,
+    ImagesOptions,
+    LatticeOptions,
+    MeasureOptions,
+    images_preset,
+    lattice_preset,
+)
+from pathgrad._bench.record import Record, Say
+from pathgrad._runs.provenance import provenance
+from pathgrad.experiments.options import Estimator, FlowOptions
+
+from .field import measure_field
+from .flops import count_flops
+from .growth import growth
+from .records import Row, StudyRecord
+from .rivals import measure_rivals
+
+Adjoint = Literal["auto", "discrete", "backsolve"]
+
+
+class Point(NamedTuple):
+    """A configuration: who measures it, and the options that it is given."""
+
+    measure: Callable[..., Record]
+    options: CnfOptions | LatticeOptions | ImagesOptions
+
+
+class Study(NamedTuple):
+    """Configurations that belong together.
+
+    Attributes:
+        title: What is asked.
+        points: Return the configurations, the whole of them or (quick) a small sample.
+        variable: What grows, by its name in a record; `None` where nothing does.
+        series_by: What else differs between records.
+    """
+
+    title: str
+    points: Callable[[bool], list[Point]]
+    variable: str | None
+    series_by: tuple[str, ...] = ()
+
+
+_TWO: tuple[Estimator, ...] = ("path", "total")  # where the second copy would tell nothing new
+_ALL: tuple[Estimator, ...] = (*_TWO, "two-copy")
+
+
+def _cnf(
+    dim: int,
+    width: int,
+    steps: int,
+    estimators: tuple[Estimator, ...] = _ALL,
+    *,
+    batch: int = 64,
+    repetitions: int = 5,
+    divergence: Divergence = "closed",
+    adjoint: Adjoint = "auto",
+) -> Point:
+    flow = FlowOptions(width=width, solver_steps=steps, divergence=divergence, adjoint=adjoint)
+    measure = MeasureOptions(batch, estimators, repetitions)
+    return Point(measure_flow, CnfOptions(dim, flow, measure))
+
+
+def _lattice(
+    name: str,
+    size: int,
+    batch: int,
+    steps: int | None = None,
+    repetitions: int = 5,
+    estimators: tuple[Estimator, ...] = _ALL,
+) -> LatticeOptions:
+    flow = lattice_preset(name).flow
+    if steps is not None:
+        flow = dataclasses.replace(flow, solver_steps=steps)
+    measure = MeasureOptions(batch, estimators, repetitions)
+    return LatticeOptions(size, flow=flow, measure=measure)
+
+
+def _dimension(quick: bool) -> list[Point]:  # noqa: FBT001
+    if quick:
+        return [_cnf(dim, 64, 3, divergence="hutchinson") for dim in (16, 64)]
+    dims = (2, 16, 64, 128, 256, 512)
+    return [_cnf(dim, 1024, 5, divergence="hutchinson") for dim in dims]
+
+
+def _steps(quick: bool) -> list[Point]:  # noqa: FBT001
+    adjoints: tuple[Adjoint, ...] = ("discrete",) if quick else ("discrete", "backsolve")
+    counts = (4, 16) if quick else (10, 40, 160)
+    return [_cnf(32, 64, n, _TWO, adjoint=adjoint) for adjoint in adjoints for n in counts]
+
+
+def _batch(quick: bool) -> list[Point]:  # noqa: FBT001
+    if quick:
+        return [_cnf(32, 64, 4, _TWO, batch=n) for n in (16, 64)]
+    return [_cnf(64, 256, 10, batch=n) for n in (8, 32, 128, 512)]
+
+
+def _choices(quick: bool) -> list[Point]:  # noqa: FBT001
+    divergences: tuple[Divergence, ...] = ("hutchinson", "closed")
+    adjoints: tuple[Adjoint, ...] = ("discrete", "backsolve")
+    if quick:
+        return [_cnf(64, 128, 4, _TWO, divergence=d) for d in divergences]
+    return [
+        *(_cnf(64, 1024, 10, divergence=d, adjoint=a) for d in divergences for a in adjoints),
+        # The trace by automatic differentiation costs as much as 64 velocities: few steps, few times.
+        *(_cnf(64, 1024, 1, divergence="exact", adjoint=a, repetitions=2) for a in adjoints),
+    ]
+
+
+def _volume(quick: bool) -> list[Point]:  # noqa: FBT001
+    if quick:
+        few = [_lattice("fast", size, 16, 6, estimators=_TWO) for size in (6, 12)]
+        return [Point(measure_flow, options) for options in few]
+    sizes = (6, 8, 12, 16, 20, 32)
+    return [Point(measure_flow, _lattice("fast", size, 64, 8)) for size in sizes]
+
+
+def _published(quick: bool) -> list[Point]:  # noqa: FBT001
+    if quick:
+        return [Point(measure_flow, _lattice("paper", 12, 4, 20, estimators=_TWO))]
+    batches = {12: 64, 20: 32, 32: 16}  # as fits a small machine
+    return [Point(measure_flow, _lattice("paper", *each)) for each in batches.items()]
+
+
+def _field(quick: bool) -> list[Point]:  # noqa: FBT001
+    sizes = (12, 16, 24) if quick else (8, 12, 16, 24, 32, 48, 64)
+    return [Point(measure_field, _lattice("fast", size, 64, repetitions=41)) for size in sizes]
+
+
+def _images(quick: bool) -> list[Point]:  # noqa: FBT001
+    if quick:
+        options = images_preset("small", "freyfaces")
+        flow = dataclasses.replace(options.flow, solver="rk4", solver_steps=2)
+        measure = MeasureOptions(20, _TWO, repetitions=3)
+        return [Point(measure_images, dataclasses.replace(options, flow=flow, measure=measure))]
+    measure = MeasureOptions(100, repetitions=3)
+    both = [images_preset("paper", dataset) for dataset in ("freyfaces", "mnist")]
+    return [Point(measure_images, dataclasses.replace(o, measure=measure)) for o in both]
+
+
+def _rivals(quick: bool) -> list[Point]:  # noqa: FBT001
+    sizes = ((6, 4),) if quick else ((6, 64), (12, 64))
+    return [Point(measure_rivals, _lattice("paper", *each, 20, 3)) for each in sizes]
+
+
+STUDIES = {
+    "dimension": Study(
+        "Perceptron field of fixed hidden size over growing dimension (Figure 4 of the paper)",
+        _dimension,
+        "dim",
+    ),
+    "steps": Study("Growth with the steps of the solver", _steps, "solver_steps", ("adjoint",)),
+    "batch": Study("Growth with the batch", _batch, "batch"),
+    "choices": Study("Every divergence and adjoint", _choices, None, ("divergence", "adjoint")),
+    "volume": Study("Lattice flow (`fast` model) over growing volume", _volume, "volume"),
+    "published": Study(
+        "The published lattice model, 50 steps, backsolve (Table 3 of the paper)",
+        _published,
+        None,  # the batch shrinks with the size, so that an exponent would mean nothing
+        ("size", "batch"),
+    ),
+    "field": Study("One evaluation of the lattice field over growing volume", _field, "volume"),
+    "images": Study("Autoencoders: a whole step, and the flow alone", _images, None, ("dataset", "adjoint")),
+    "rivals": Study("The lattice gradient in other packages", _rivals, None, ("size",)),
+}
+
+
+def run_study(name: str, *, quick: bool, say: Say) -> StudyRecord:
+    """Measure the configurations of a study, FLOPs included; return it as it is written to JSON."""
+    study = STUDIES[name]
+    points, rows = study.points(quick), list[Row]()
+    for i, (measure, options) in enumerate(points):
+        where = f"{name}, {i + 1} of {len(points)}"
+        found = measure(options, lambda text, where=where: say(f"{where}: {text}"), count_flops)
+        rows.append(found)
+    return {
+        "study": name,
+        "title": study.title,
+        "quick": quick,
+        "variable": study.variable,
+        "series_by": list(study.series_by),
+        "rows": rows,
+        "growth": growth(rows, study.variable, study.series_by) if study.variable else [],
+        "provenance": provenance(),
+    }

@@ -1,0 +1,39 @@
+"""Tables for a terminal or in Markdown."""
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+_TEXTS = ("run", "problem", "method", "seeds", "gradient", "observable", "data set", "state")  # else numbers
+
+Rows = Sequence[Sequence[str]]
+
+
+def print_table(
+    heads: Sequence[str], rows: Rows, means: Rows = (), *, title: str | None = None, markdown: bool = False
+) -> None:
+    """Print rows, and below a line rows of means."""
+    if markdown:
+        rule = ["---" if head in _TEXTS else "---:" for head in heads]
+        for line in (heads, rule, *[[escaped(cell) for cell in row] for row in (*rows, *means)]):
+            print(f"| {' | '.join(line)} |")
+        return
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head, justify="left" if head in _TEXTS else "right")
+    for part in (rows, means):
+        for row in part:
+            table.add_row(*row)
+        table.add_section()
+    # Elsewhere than on a terminal, wide enough never to wrap. Names may hold [brackets].
+    width = None if sys.stdout.isatty() else 400
+    Console(width=width, markup=False, highlight=False).print(table)
+
+
+def escaped(text: str) -> str:
+    """Return a text with what Markdown would take for its own signs."""
+    for sign in "\\|*_":
+        text = text.replace(sign, f"\\{sign}")
+    return text

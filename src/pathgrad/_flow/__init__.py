@@ -1,0 +1,1 @@
+"""Push and pull: transforms, and the flow that they make."""

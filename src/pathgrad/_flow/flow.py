@@ -1,0 +1,233 @@
+"""A base and the transforms that follow it: a density one can draw from and evaluate."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from .._ingredients.bases import AbstractBase
+from .._words.draw import Draw, SolveInfo, Tally, add_solves, merge_chunks
+from .._words.errors import check_at_least_one
+from .._words.outcome import Outcome
+from .._words.text import sentence
+from .._words.tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
+from .transforms import AbstractTransform
+
+Carry = Literal["x", "log_q", "score"]
+
+
+class Pulled(NamedTuple):
+    r"""Points that were carried back to the base.
+
+    Attributes:
+        z: Where they come from.
+        log_q: $\ln q$ of the points as they were given, normalised.
+        solve: Cost and outcome of the ODE solves, `None` where there were none.
+    """
+
+    z: Float[Array, "batch *event"]
+    log_q: Float[Array, " batch"]
+    solve: SolveInfo | None
+
+
+class Flow(eqx.Module):
+    """A normalised density: draws of a base, carried by transforms in order.
+
+    Every draw has a key of its own, split off from the one given. So a draw does not depend on how many
+    others are made with it, on chunks, or on devices (but for the step sizes that an adaptive integrator
+    chooses for a whole chunk).
+
+    Attributes:
+        base: Where draws begin.
+        transforms: Applied in order.
+    """
+
+    base: AbstractBase
+    transforms: tuple[AbstractTransform, ...]
+
+    def __init__(self, base: AbstractBase, transforms: Sequence[AbstractTransform] = ()) -> None:
+        """Compose a flow. Without transforms it is the base itself, a family in closed form."""
+        self.base, self.transforms = base, tuple(transforms)
+
+    def __check_init__(self):
+        for transform in self.transforms:
+            transform.check(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one point."""
+        return one_draw(self.base).shape
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether `log_prob` is only estimated (a `Hutchinson` divergence)."""
+        return any(transform.is_noisy for transform in self.transforms)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether an ODE solver stands behind any of its numbers."""
+        return any(transform.is_solved for transform in self.transforms)
+
+    @property
+    def draws_at_once(self) -> int:
+        """How many draws are solved at a time, unless told otherwise: few enough to bound the memory."""
+        # Some 2^18 numbers of state: hidden layers are tens of times that, still below a gigabyte.
+        return min(8192, max(64, 2**18 // max(1, math.prod(self.shape))))
+
+    def sample(
+        self, *, key: Key[Array, ""], n: int, chunk: int | None = None
+    ) -> Float[Array, "batch *event"]:
+        """Draw `n` points. No density is computed, so this is the cheapest way to have them."""
+        return self.draw("x", key=key, n=n, chunk=chunk, throw=True).x
+
+    def sample_and_log_prob(
+        self, *, key: Key[Array, ""], n: int, chunk: int | None = None
+    ) -> tuple[Float[Array, "batch *event"], Float[Array, " batch"]]:
+        """Draw `n` points with their log density, both with their total derivative."""
+        draw = self.draw("log_q", key=key, n=n, chunk=chunk, throw=True)
+        assert draw.log_q is not None
+        return draw.x, draw.log_q
+
+    def sample_with_score(self, *, key: Key[Array, ""], n: int, chunk: int | None = None) -> Draw:
+        """Draw `n` points with log density and score; only `x` depends on the parameters.
+
+        Differentiating `x` gives the path derivative; `log_q` and `score` are constants.
+        """
+        return self.draw("score", key=key, n=n, chunk=chunk, throw=True)
+
+    @eqx.filter_jit
+    def draw(
+        self,
+        carry: Carry,
+        *,
+        key: Key[Array, "*batch"],
+        n: int,
+        chunk: int | None = None,
+        throw: bool = False,
+    ) -> Draw:
+        """Draw `n` points that carry as much as asked: `"x"`, also `"log_q"`, also `"score"`.
+
+        Args:
+            carry: What goes with the points; each word includes those before it.
+            key: Source of all noise; or one for each draw, as when devices share a batch.
+            n: Number of draws. With `PerDraw` leaves it must be their length.
+            chunk: Draws solved at a time; the default bounds the memory. `n` for one solve.
+            throw: Whether a failed solve raises. If not, its draws are NaN and `solve` says so.
+        """
+        check_at_least_one(n=n, chunk=chunk)
+        self._check_draws(n)
+        keys = key_of_each(key, n)
+        draw = map_chunks(lambda f, keys: f.push(carry, keys=keys), chunk or self.draws_at_once, self, keys)
+        if draw.solve is not None:
+            draw = eqx.tree_at(lambda d: d.solve, draw, merge_chunks(draw.solve))
+        return _raise_if_failed(draw, draw.solve) if throw else draw
+
+    @eqx.filter_jit
+    def log_prob(
+        self,
+        x: Float[Array, "batch *event"],
+        *,
+        key: Key[Array, ""] | None = None,
+        chunk: int | None = None,
+        throw: bool = True,
+    ) -> Float[Array, " batch"]:
+        """Return the log density of given points, by solving the transforms backwards.
+
+        Args:
+            x: Points, batch axis first.
+            key: Needed where a `Hutchinson` divergence draws noise. The key of a draw repeats its noise.
+            chunk: Points solved at a time; the default bounds the memory.
+            throw: Whether a failed solve raises; if not, its densities are NaN.
+        """
+        if x.shape[1:] != self.shape:
+            raise ValueError(
+                f"`log_prob` takes a batch of points of shape {self.shape}, got {x.shape}. "
+                "The batch axis comes first: use `x[None]` for one point."
+            )
+        if key is None:
+            if self.is_noisy:
+                raise ValueError(
+                    "This flow estimates its density with noise (`Hutchinson`): pass `key=...`, or use "
+                    "`flow.exact().log_prob(x)`."
+                )
+            key = jr.key(0)
+        check_at_least_one(chunk=chunk)
+        self._check_draws(x.shape[0])
+        keys = jr.split(key, x.shape[0])
+        pulled = map_chunks(lambda f, x, k: f.pull(x, keys=k), chunk or self.draws_at_once, self, x, keys)
+        if pulled.solve is None or not throw:
+            return pulled.log_q
+        return _raise_if_failed(pulled.log_q, merge_chunks(pulled.solve))
+
+    def exact(self) -> "Flow":
+        """Return the same flow with its density computed without noise, for evaluation."""
+        return Flow(self.base, [transform.exact() for transform in self.transforms])
+
+    def refined(self, factor: int = 2) -> "Flow":
+        """Return the same flow, solved as accurately as with `factor` times the steps."""
+        return Flow(self.base, [transform.refined(factor) for transform in self.transforms])
+
+    def tallied(self, tally: Tally | None) -> "Flow":
+        """Return the same flow, which counts the field evaluations of its backward pass in a tally."""
+        if tally is None:
+            return self
+        return Flow(self.base, [transform.tallied(tally) for transform in self.transforms])
+
+    def push(self, carry: Carry, *, keys: Key[Array, " batch"]) -> Draw:
+        """Make one draw for each key, which carries as much as asked, as by `draw`.
+
+        What `draw` does with each chunk of its draws: not compiled, in one solve, nothing raised. It is for
+        those who write estimators. `pull` with the same keys sees the same noise.
+        """
+        x, log_choice = over_draws(lambda b, k: b.draw(key=jr.fold_in(k, 0)), self.base, keys)
+        draw = Draw(x, log_choice=log_choice)
+        if carry == "log_q":
+            draw = Draw(x, over_draws(lambda b, x: b.log_prob(x), self.base, x), None, log_choice)
+        if carry == "score":
+            value_and_score = jax.value_and_grad(lambda x, b: b.log_prob(x))
+            # Along the path, density and score are numbers, not functions of the parameters.
+            found = over_draws(lambda b, x: value_and_score(x, b), freeze(self.base), freeze(x))
+            log_q, score = freeze(found)
+            draw = Draw(x, log_q, score, log_choice)
+        for i, transform in enumerate(self.transforms):
+            draw = transform.push(draw, keys=_noise_keys(keys, i))
+        return draw
+
+    def pull(self, x: Float[Array, "batch *event"], *, keys: Key[Array, " batch"]) -> Pulled:
+        """Carry points backwards through the transforms, to the base, each with a key for divergence noise.
+
+        What `log_prob` does with each chunk of its points: not compiled, in one solve, nothing raised.
+        """
+        log_det = jnp.zeros(x.shape[0], x.dtype)
+        solve = None
+        for i, transform in reversed(list(enumerate(self.transforms))):
+            x, more, info = transform.pull(x, keys=_noise_keys(keys, i))
+            log_det = log_det + more
+            solve = add_solves(solve, info)
+        log_q = over_draws(lambda b, z: b.log_prob(z), self.base, x) - log_det
+        return Pulled(x, log_q, solve)
+
+    def _check_draws(self, n: int) -> None:
+        own = number_of_draws(self)
+        if own is not None and own != n:
+            raise ValueError(
+                f"This flow has `PerDraw` leaves for {own} draws, and {n} were asked for. "
+                "Repeat the leaves to have several draws of each."
+            )
+
+
+def _noise_keys(keys: Key[Array, " batch"], transform: int) -> Key[Array, " batch"]:
+    """Return the keys of one transform's noise: the same in both directions."""
+    return over_draws(lambda number, key: jr.fold_in(key, number), transform + 1, keys)
+
+
+def _raise_if_failed(tree, solve: SolveInfo | None):
+    if solve is None:
+        return tree
+    messages = [sentence(outcome.message) for outcome in Outcome]
+    return eqx.branched_error_if(tree, ~solve.succeeded, solve.outcome, messages)

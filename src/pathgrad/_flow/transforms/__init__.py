@@ -1,0 +1,7 @@
+"""Invertible maps that carry a `Draw`."""
+
+from .abstract import AbstractBijection as AbstractBijection
+from .abstract import AbstractTransform as AbstractTransform
+from .affine import Affine as Affine
+from .affine import AffineCoupling as AffineCoupling
+from .cnf import CNF as CNF

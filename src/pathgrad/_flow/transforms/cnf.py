@@ -1,0 +1,116 @@
+"""Continuous normalizing flow: the map made by following a velocity field for a while."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..._ingredients.divergence import AbstractDivergence, exact_divergence
+from ..._solve.adjoints import AbstractAdjoint, Backsolve, Discrete
+from ..._solve.integrators import AbstractIntegrator, Adaptive, FixedStep
+from ..._words.draw import Draw, Tally, add_solves
+from ..._words.tree import PerDraw, once_or_per_draw, one_draw, over_draws
+from ..transport import Dynamics, Route, State, transport
+from .abstract import AbstractTransform
+
+
+class CNF(AbstractTransform):
+    r"""Follow $\dot z = f(z, t)$ from `t0` to `t1`.
+
+    Attributes:
+        field: Any Equinox module called as `field(t, x)` for one point.
+        divergence: How $\nabla \cdot f$ is computed. Default: `ClosedForm()` if the field offers it, else
+            `Exact()`.
+        integrator: How the equation is solved. Default: 20 Runge-Kutta steps.
+        adjoint: How gradients go back through the solve. Default: `Discrete()` for fixed steps, `Backsolve()`
+            for adaptive ones.
+        t0: Time at the base.
+        t1: Time at the target; may be smaller than `t0`.
+        tally: Differentiate with respect to it to count backward evaluations.
+    """
+
+    field: Any
+    divergence: AbstractDivergence
+    integrator: AbstractIntegrator
+    adjoint: AbstractAdjoint
+    t0: float = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
+    tally: Tally | None
+
+    def __init__(
+        self,
+        field: Any,
+        divergence: AbstractDivergence | None = None,
+        integrator: AbstractIntegrator = FixedStep(20),
+        adjoint: AbstractAdjoint | None = None,
+        t0: float = 0.0,
+        t1: float = 1.0,
+        tally: Tally | None = None,
+    ) -> None:
+        """Make the map of a field; its arguments are the attributes."""
+        if adjoint is None:
+            adjoint = Backsolve() if isinstance(integrator, Adaptive) else Discrete()
+        self.field, self.integrator, self.adjoint, self.tally = field, integrator, adjoint, tally
+        self.divergence = exact_divergence(field) if divergence is None else divergence
+        self.t0, self.t1 = float(t0), float(t1)
+
+    def __check_init__(self):
+        if self.t0 == self.t1:
+            raise ValueError(f"`t0` and `t1` are both {self.t0}: the flow would do nothing.")
+        if not callable(self.field):
+            raise ValueError(f"`field` must be callable as field(t, x); got {type(self.field).__name__}.")
+        self.divergence.check(self.field)
+
+    def check(self, shape):
+        t = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+        velocity = eqx.filter_eval_shape(lambda f, t, x: one_draw(f)(t, x), self.field, t, x)
+        if getattr(velocity, "shape", None) != shape:
+            raise ValueError(
+                f"`field(t, x)` must return a velocity of the shape of x, {shape}; it returned "
+                f"{getattr(velocity, 'shape', type(velocity).__name__)}."
+            )
+
+    def push(self, draw, *, keys):
+        state = State(draw.x, draw.log_q, draw.score)
+        dynamics = Dynamics(self.field) if draw.log_q is None else self._dynamics(draw.x, keys)
+        route = Route(self.integrator, self.adjoint, (self.t0, self.t1))
+        state, solve = transport(state, dynamics, route, self.tally)
+        return Draw(state.x, state.log_q, state.score, draw.log_choice, add_solves(draw.solve, solve))
+
+    def pull(self, x, *, keys):
+        start = State(x, jnp.zeros(x.shape[0], x.dtype))
+        route = Route(self.integrator, self.adjoint, (self.t1, self.t0))
+        state, solve = transport(start, self._dynamics(x, keys), route, self.tally)
+        assert state.log_q is not None
+        # d(log q)/dt = -div f, followed from t1 back to t0, has added up + the integral of div f.
+        return state.x, state.log_q, solve
+
+    def _dynamics(self, x, keys) -> Dynamics:
+        prepared = once_or_per_draw(self.divergence.prepare, self.field)
+        shape, dtype = x.shape[1:], x.dtype
+        noise = over_draws(lambda d, key: d.noise(shape, dtype, key=key), self.divergence, keys)
+        return Dynamics(self.field, self.divergence, prepared, PerDraw(noise))
+
+    @property
+    def is_noisy(self):
+        return self.divergence.is_noisy
+
+    @property
+    def is_solved(self):
+        return True
+
+    def exact(self):
+        return self.replace(divergence=self.divergence.exact(self.field))
+
+    def refined(self, factor):
+        return self.replace(integrator=self.integrator.refined(factor))
+
+    def tallied(self, tally):
+        return self.replace(tally=tally)
+
+    def replace(self, **changes: Any) -> "CNF":
+        """Return the same flow with other attributes."""
+        return dataclasses.replace(self, **changes)

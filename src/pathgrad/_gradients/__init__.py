@@ -1,0 +1,1 @@
+"""Estimators, objectives, and a check of their gradients."""

@@ -1,0 +1,128 @@
+"""Can backsolve be trusted on this flow? Ask the flow."""
+
+import dataclasses
+import enum
+import math
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Key
+
+from .._flow.flow import Flow
+from .._flow.transforms import CNF
+from .._ingredients.target import Target
+from .._solve.adjoints import AbstractAdjoint, Backsolve, Discrete
+from .._words.tree import number_of_draws
+from .estimators import AbstractEstimator, PathGradient
+from .objectives import reverse_kl
+
+
+class Agreement(enum.Enum):
+    """How two gradients of the same draws compare. The value is what to say about it."""
+
+    WITHIN_TOLERANCE = "Backsolve can be trusted here: {compared}."
+    WITHIN_NOISE = (
+        "Backsolve is doubtful here: {compared}. It is hidden by the noise now, but it is a bias and will "
+        "not average out. Take more steps or tighter tolerances, or use `Discrete()`."
+    )
+    APART = (
+        "Do not trust Backsolve here: {compared}. Take more steps or tighter tolerances, or use `Discrete()`."
+    )
+    NOT_FINITE = (
+        "Do not use Backsolve here: a gradient is not finite; the flow could not be retraced backwards, or a "
+        "solve failed. Use `Discrete()`."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientCheck:
+    """The gradients of the two adjoints on the same draws, compared. Printed, it says what to do.
+
+    Attributes:
+        relative_difference: Norm of the difference over the norm of the discrete gradient.
+        noise: Norm of the gradient's own Monte Carlo error at this batch, on the same scale.
+        tolerance: Relative difference up to which backsolve counts as right.
+    """
+
+    relative_difference: float
+    noise: float
+    tolerance: float
+
+    @property
+    def agreement(self) -> Agreement:
+        """How the gradients compare."""
+        difference = self.relative_difference
+        if not math.isfinite(difference):
+            return Agreement.NOT_FINITE
+        if difference <= self.tolerance:
+            return Agreement.WITHIN_TOLERANCE
+        return Agreement.WITHIN_NOISE if difference <= self.noise else Agreement.APART
+
+    @property
+    def trusted(self) -> bool:
+        """Whether backsolve is safe here."""
+        return self.agreement is Agreement.WITHIN_TOLERANCE
+
+    def __str__(self) -> str:
+        compared = (
+            "backsolve differs from the exact gradient of the steps taken by "
+            f"{self.relative_difference:.1e} of its norm (Monte Carlo error of the gradient itself: "
+            f"{self.noise:.1e})"
+        )
+        return self.agreement.value.format(compared=compared)
+
+
+def check_gradients(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int = 256,
+    estimator: AbstractEstimator = PathGradient(),
+    max_steps: int = 4096,
+    tolerance: float = 1e-2,
+) -> GradientCheck:
+    """Compare the discrete and the backsolve adjoint on your own flow and say which to use.
+
+    Args:
+        flow: Any flow with at least one `CNF`.
+        target: An object with `log_prob(x)` for one point.
+        key: Source of the draws, the same for both.
+        n: Number of draws, made in four batches (of `n` each where the flow has `PerDraw` leaves).
+        estimator: Whose gradient is compared.
+        max_steps: Room for the recorded steps of adaptive solves.
+        tolerance: Relative difference up to which backsolve counts as right.
+    """
+    if not any(isinstance(transform, CNF) for transform in flow.transforms):
+        raise ValueError("`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`.")
+    discrete, noise = _gradient_and_noise(_with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator)
+    backsolve, _ = _gradient_and_noise(_with_adjoint(flow, Backsolve()), target, key, n, estimator)
+    size, apart = float(np.linalg.norm(discrete)), float(np.linalg.norm(backsolve - discrete))
+    if size == apart == 0:  # where q = p, both may be exactly zero
+        difference = noise = 0.0
+    else:
+        difference, noise = (x / size if size != 0 else np.inf for x in (apart, noise))
+    return GradientCheck(float(difference), float(noise), tolerance)
+
+
+def _with_adjoint(flow: Flow, adjoint: AbstractAdjoint) -> Flow:
+    return Flow(flow.base, [t.replace(adjoint=adjoint) if isinstance(t, CNF) else t for t in flow.transforms])
+
+
+def _gradient_and_noise(flow, target, key, n, estimator) -> tuple[np.ndarray, float]:
+    """Return the mean gradient of four batches, and the standard error of that mean."""
+    batch = -(-n // 4) if number_of_draws(flow) is None else n
+
+    @eqx.filter_jit
+    def gradients(flow, target):
+        def one(key):
+            grad = eqx.filter_grad(reverse_kl)(flow, target, key=key, n=batch, estimator=estimator)
+            return ravel_pytree(grad)[0]
+
+        return jax.lax.map(one, jax.random.split(key, 4))
+
+    quarters = np.asarray(gradients(flow, target), np.float64)
+    spread = quarters.var(axis=0, ddof=1) / len(quarters)
+    return quarters.mean(axis=0), float(np.sqrt(spread.sum()))

@@ -1,0 +1,115 @@
+r"""The reverse Kullback-Leibler divergence, up to the constant $\ln Z$."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PyTree
+
+from ... import metrics
+from ..._flow.flow import Flow
+from ..._ingredients.target import Target, log_prob_of
+from ..._words.errors import ArgumentError, named
+from ..._words.outcome import Outcome
+from ..._words.tree import freeze, key_of_each, number_of_draws, over_draws
+from ..estimators import AbstractEstimator, PathGradient
+from .abstract import AbstractObjective, Batch, Estimate, choice_term, outcome_of
+
+
+class WithTarget(eqx.Module):
+    """A flow and a target that are trained together: the model for `ReverseKL()` without a target.
+
+    Attributes:
+        flow: The flow.
+        target: Its floating-point arrays are trained as well: a decoder, a temperature.
+    """
+
+    flow: Flow
+    target: Target
+
+
+class ReverseKL(AbstractObjective):
+    r"""The mean of $\ln q(x) - \ln p(x)$ over draws of the flow.
+
+    With an unnormalised target this is the reverse KL divergence less $\ln Z$ (the variational free energy;
+    minus the ELBO). The value is the same for every estimator.
+
+    Attributes:
+        target: An object with `log_prob(x)` for one point; `None` where the model is a `WithTarget`.
+        estimator: Whose gradient is followed.
+        log_z: The target's log normaliser, where it is known: then a training that falls below its bound is
+            told so.
+        log_z_err: Standard error of `log_z`; zero where it is exact.
+    """
+
+    target: Target | None = None
+    estimator: AbstractEstimator = PathGradient()
+    log_z: float | None = eqx.field(static=True, default=None)
+    log_z_err: float = eqx.field(static=True, default=0.0)
+
+    def parts(self, model: PyTree) -> tuple[Flow, Target]:
+        """Return the flow of a model, and the target it belongs to."""
+        if self.target is None:
+            if not isinstance(model, WithTarget):
+                raise ArgumentError(
+                    f"`ReverseKL` has no {named('target')}, so the model must bring one: train "
+                    f"`WithTarget(flow, target)`; got a {type(model).__name__}."
+                )
+            return model.flow, model.target
+        if not isinstance(model, Flow):
+            raise ArgumentError(
+                f"`ReverseKL(target)` trains a `Flow`, got a {type(model).__name__}. To train the target "
+                "too, use `ReverseKL()` on `WithTarget(flow, target)`."
+            )
+        return model, self.target
+
+    def __call__(self, model, batch):
+        flow, target = self.parts(model)
+        own = number_of_draws(target)
+        if own is not None and own != batch.n:
+            raise ValueError(
+                f"The target has `PerDraw` leaves for {own} draws, and {batch.n} were asked for. "
+                "Each draw needs its own entry."
+            )
+        draw = self.estimator.draw(flow.tallied(batch.tally), key=batch.keys, n=batch.n)
+        assert draw.log_q is not None
+        log_p = over_draws(log_prob_of, target, draw.x)
+        each = draw.log_q - log_p
+        outcome = outcome_of((log_p, Outcome.TARGET_NOT_FINITE), (draw.log_q, Outcome.DENSITY_NOT_FINITE))
+        numbers = freeze(each)
+        loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
+        return Estimate(loss, numbers, outcome, draw.solve)
+
+    @property
+    def lower_bound(self):
+        return None if self.log_z is None else (-self.log_z, self.log_z_err)
+
+    def summary(self, each: np.ndarray):
+        log_weight = jnp.asarray(-each)
+        return {
+            "ess": metrics.ess(log_weight),
+            "log_z": metrics.log_z(log_weight).value,
+            "kl": metrics.reverse_kl(log_weight).value,
+        }
+
+
+def reverse_kl(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, "*batch"],
+    n: int,
+    estimator: AbstractEstimator = PathGradient(),
+) -> Float[Array, ""]:
+    r"""Return the mean of $\ln q(x) - \ln p(x)$ over `n` draws of the flow, to be differentiated.
+
+    The loss of `ReverseKL`, for training loops of one's own. Trainable leaves of the target receive their
+    ordinary gradient.
+
+    Args:
+        flow: The flow to fit.
+        target: An object with `log_prob(x)` for one point.
+        key: Source of all noise; or one for each draw.
+        n: Number of draws.
+        estimator: `PathGradient()`, `TotalGradient()` or `TwoCopyGradient()`.
+    """
+    return ReverseKL(target, estimator)(flow, Batch(key_of_each(key, n))).loss

@@ -1,0 +1,1 @@
+"""Targets, bases, fields and divergences: what speaks of one point."""

@@ -1,0 +1,204 @@
+"""Densities that can be drawn from directly: where a flow begins, or a whole family in itself."""
+
+import math
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Key
+
+from .._words.tree import Leaf, one_draw
+
+
+class AbstractBase(eqx.Module):
+    """A normalised density in closed form, with draws that can be differentiated.
+
+    Every method speaks of one point.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one point."""
+
+    @abstractmethod
+    def draw(self, *, key: Key[Array, ""]) -> tuple[Float[Array, "*event"], Float[Array, ""] | None]:
+        """Return one point and the log-probability of the discrete choice behind it.
+
+        The point is a differentiable function of the parameters at fixed noise. Where a choice was
+        made that has no such function (a component of a mixture), its log-probability comes with it;
+        otherwise `None`.
+        """
+
+    @abstractmethod
+    def log_prob(self, x: Float[Array, "*event"]) -> Float[Array, ""]:
+        """Return the normalised log density."""
+
+
+def floating(x: Any) -> Array:
+    """Return an array of real numbers, also from integers: those could not be trained."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+
+
+def standard_log_prob(z: Array) -> Array:
+    """Return the log density of independent standard normals, summed over the point."""
+    return -0.5 * jnp.vdot(z, z) - 0.5 * math.log(2 * math.pi) * z.size
+
+
+class StandardNormal(AbstractBase):
+    """Independent standard normals, in points of any shape. Nothing to train.
+
+    Attributes:
+        event_shape: Shape of one point, such as `(2,)` or `(L, L)`.
+    """
+
+    event_shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+
+    @property
+    def shape(self):
+        return self.event_shape
+
+    def draw(self, *, key):
+        return jr.normal(key, self.event_shape), None
+
+    def log_prob(self, x):
+        return standard_log_prob(x)
+
+
+class DiagonalNormal(AbstractBase):
+    """Independent normals with trainable mean and scale.
+
+    Attributes:
+        mean: One entry for each of the point.
+        log_scale: Logarithm of the standard deviation.
+    """
+
+    mean: Leaf
+    log_scale: Leaf
+
+    def __check_init__(self):
+        own = one_draw(self)
+        if own.mean.shape != own.log_scale.shape:
+            raise ValueError(
+                f"`mean` and `log_scale` must have the same shape, got {own.mean.shape} and "
+                f"{own.log_scale.shape}."
+            )
+
+    @classmethod
+    def standard(cls, shape: tuple[int, ...]) -> "DiagonalNormal":
+        """Begin with mean zero and scale one."""
+        return cls(jnp.zeros(shape), jnp.zeros(shape))
+
+    @property
+    def shape(self):
+        return self.mean.shape
+
+    def draw(self, *, key):
+        noise = jr.normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + jnp.exp(self.log_scale) * noise, None
+
+    def log_prob(self, x):
+        z = (x - self.mean) * jnp.exp(-self.log_scale)
+        return standard_log_prob(z) - jnp.sum(self.log_scale)
+
+
+class FullNormal(AbstractBase):
+    r"""A normal with trainable mean and full covariance $L L^\top$.
+
+    Attributes:
+        mean: Of the shape of a point.
+        lower: Below the diagonal the entries of $L$; the part above is ignored.
+        log_diagonal: Logarithm of the diagonal of $L$.
+    """
+
+    mean: Leaf
+    lower: Leaf
+    log_diagonal: Leaf
+
+    def __check_init__(self):
+        own = one_draw(self)
+        size = own.mean.size
+        if own.lower.shape != (size, size) or own.log_diagonal.shape != (size,):
+            raise ValueError(
+                f"A mean of {size} numbers needs `lower` of shape {(size, size)} and `log_diagonal` of shape "
+                f"{(size,)}, got {own.lower.shape} and {own.log_diagonal.shape}."
+            )
+
+    @classmethod
+    def standard(cls, shape: tuple[int, ...]) -> "FullNormal":
+        """Begin with mean zero and unit covariance."""
+        size = math.prod(shape)
+        return cls(jnp.zeros(shape), jnp.zeros((size, size)), jnp.zeros(size))
+
+    @classmethod
+    def from_covariance(cls, mean: Any, covariance: Any) -> "FullNormal":
+        """Begin with a given mean and covariance."""
+        factor = jnp.linalg.cholesky(floating(covariance))
+        return cls(floating(mean), jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
+
+    @property
+    def shape(self):
+        return self.mean.shape
+
+    @property
+    def factor(self) -> Float[Array, "size size"]:
+        """The Cholesky factor of the covariance."""
+        return jnp.tril(self.lower, -1) + jnp.diag(jnp.exp(self.log_diagonal))
+
+    def draw(self, *, key):
+        noise = jr.normal(key, self.log_diagonal.shape, self.mean.dtype)
+        return self.mean + (self.factor @ noise).reshape(self.mean.shape), None
+
+    def log_prob(self, x):
+        z = solve_triangular(self.factor, (x - self.mean).ravel(), lower=True)
+        return standard_log_prob(z) - jnp.sum(self.log_diagonal)
+
+
+class NormalMixture(AbstractBase):
+    """A mixture of diagonal normals with trainable weights, means and scales.
+
+    A draw picks a component, then a point of it. The point is differentiated along its path; the
+    pick, which has no path, through its log-probability (`Draw.log_choice`).
+
+    Attributes:
+        logits: Logarithms of the weights, up to a common constant.
+        means: One mean for each component, component axis first.
+        log_scales: Logarithms of the standard deviations.
+    """
+
+    logits: Leaf
+    means: Leaf
+    log_scales: Leaf
+
+    @classmethod
+    def at(cls, means: Any, scale: float = 1.0) -> "NormalMixture":
+        """Begin with equal weights, the given means and one scale."""
+        means = floating(means)
+        return cls(jnp.zeros(means.shape[0], means.dtype), means, jnp.full_like(means, jnp.log(scale)))
+
+    def __check_init__(self):
+        own = one_draw(self)
+        if own.means.shape != own.log_scales.shape or own.logits.shape != own.means.shape[:1]:
+            raise ValueError(
+                "A mixture needs one logit, one mean and one log-scale for each component; got "
+                f"logits {own.logits.shape}, means {own.means.shape}, log-scales {own.log_scales.shape}."
+            )
+
+    @property
+    def shape(self):
+        return self.means.shape[1:]
+
+    def draw(self, *, key):
+        pick_key, point_key = jr.split(key)
+        pick = jr.categorical(pick_key, jax.lax.stop_gradient(self.logits))
+        x, _ = DiagonalNormal(self.means[pick], self.log_scales[pick]).draw(key=point_key)
+        return x, jax.nn.log_softmax(self.logits)[pick]
+
+    def log_prob(self, x):
+        each = jax.vmap(lambda m, s: DiagonalNormal(m, s).log_prob(x))(self.means, self.log_scales)
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + each)

@@ -1,9 +1,0 @@
-"""Solve ordinary differential equations whose state is a whole batch."""
-
-from .abstract import AbstractIntegrator as AbstractIntegrator
-from .abstract import Motion as Motion
-from .abstract import Trajectory as Trajectory
-from .adaptive import Adaptive as Adaptive
-from .fixed_step import FixedStep as FixedStep
-from .runge_kutta import Tableau as Tableau
-from .runge_kutta import runge_kutta_step as runge_kutta_step

@@ -1,0 +1,1 @@
+"""What a flow is worth: evaluation, and the verdict as a value."""

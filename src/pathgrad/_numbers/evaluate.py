@@ -1,0 +1,278 @@
+"""How good is a flow? Numbers with errors, and a verdict that follows from them."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Key
+
+from .. import devices as sharing
+from .. import metrics
+from .._flow.flow import Flow
+from .._ingredients.target import Target, log_prob_of
+from .._words.errors import check_at_least_one
+from .._words.tree import number_of_draws, over_draws
+from .quantity import measured_rows
+from .verdict import MEASURED, Verdict, judge
+
+_SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What importance weights say about a flow. Printed, it is a table.
+
+    Attributes:
+        samples: Number of draws.
+        failed: Draws whose weight is NaN or plus infinity. If there are any, the numbers are NaN too.
+        ess: Effective sample size as a fraction of the draws.
+        ess_err: Its standard error.
+        forward_ess: The same from exact draws of the target, where it has them. It sees modes that the
+            flow has missed.
+        elbo: Mean of `log p - log q`; a lower bound of `log_z`.
+        kl: Reverse KL divergence, with the flow's own `log_z`.
+        kl_err: Its standard error.
+        log_z: Log normaliser of the target.
+        log_z_err: Its standard error.
+        khat: Pareto shape of the largest weights; below 0.7 they can be relied on.
+        solver_shift: How far `log_z` moves with twice the solver steps, on the same draws. NaN where the
+            tolerance of an adaptive solver is already at the limit of the precision.
+        solver_shift_err: Standard error of that shift. Both sides share their draws, so it is much smaller
+            than the error of `log_z` unless the weights themselves change.
+        ess_shift: How far `ess` moves, on the same draws.
+        ess_shift_err: Standard error of that shift.
+        evaluations: Field evaluations of one draw.
+        rounding: To what a log-weight is known at best, by the precision of the numbers.
+    """
+
+    samples: int
+    failed: int
+    ess: float
+    ess_err: float
+    forward_ess: float | None
+    elbo: float
+    kl: float
+    kl_err: float
+    log_z: float
+    log_z_err: float
+    khat: float
+    solver_shift: float
+    solver_shift_err: float
+    ess_shift: float
+    ess_shift_err: float
+    evaluations: float
+    rounding: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the numbers are worth, and why."""
+        return judge(dataclasses.asdict(self))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What keeps the numbers from being trusted, each with its remedy; empty if nothing does."""
+        return self.verdict.explain(dataclasses.asdict(self))
+
+    def __str__(self) -> str:
+        numbers = dataclasses.asdict(self)
+        # A flow that solves nothing has no solver to speak of.
+        unsaid = () if self.evaluations else ("solver_shift", "ess_shift", "evaluations")
+        said = [quantity for quantity in MEASURED if quantity.name not in unsaid]
+        rows = [*measured_rows(said, numbers), *self.verdict.rows(numbers)]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:>{width}}  {value}" for name, value in rows)
+
+
+@eqx.filter_jit
+def _weights(
+    flow: Flow, target: Any, key: Any, n: int, mesh: Mesh | None
+) -> tuple[Array, Array, Array, Array]:
+    arrays, static = eqx.partition((flow, target), eqx.is_array)
+
+    def part(arrays, keys):
+        flow, target = eqx.combine(arrays, static)
+        own = keys.shape[0]
+        draw = flow.draw("log_q", key=keys, n=own, chunk=own)
+        log_p = over_draws(log_prob_of, target, draw.x)
+        evaluations = jnp.zeros(()) if draw.solve is None else draw.solve.evaluations
+        assert draw.log_q is not None
+        return draw.x, draw.log_q, log_p - draw.log_q, evaluations
+
+    return sharing.for_each_draw(part, mesh)(arrays, jr.split(key, n))
+
+
+def weighted_chunks(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int,
+    tell: Callable[[int], None] = lambda done: None,
+    devices: Sequence[Any] | None = None,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Draw `n` points with their log density and importance weight, and hand them out a chunk at a time.
+
+    What is not kept does not stay in memory, so the number of draws is bounded by patience alone.
+
+    Args:
+        flow: The flow; its density is computed without noise.
+        target: An object with `log_prob(x)` for one point.
+        key: Source of the draws.
+        n: Number of draws.
+        tell: Called with the number of draws made so far.
+        devices: Those that share the draws. Default: all. With several processes, all of them must call
+            this, or give it devices of their own (`jax.local_devices()`).
+
+    Returns:
+        For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and the number
+        `evaluations` of field evaluations of one draw.
+    """
+    check_at_least_one(n=n)
+    # Leaves that belong to single draws stay together.
+    alone = number_of_draws((flow, target)) is not None
+    mesh = None if alone else sharing.mesh_for(None, devices)
+    return _chunks(flow.exact(), target, key, n, tell, mesh)
+
+
+def _chunks(flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None], mesh: Mesh | None):
+    chunk = min(n, flow.draws_at_once)
+    key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
+    flow, target = sharing.replicated((flow, target), mesh)
+    for i in range(math.ceil(n / chunk)):
+        own_key = sharing.replicated(jr.fold_in(key, i), mesh)
+        made = jax.tree.map(np.asarray, _weights(flow, target, own_key, chunk, mesh))
+        x, log_q, log_weight = (part[: n - i * chunk] for part in made[:3])
+        tell(min(n, (i + 1) * chunk))
+        yield {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": made[3]}
+
+
+def weighted_draws(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int,
+    tell: Callable[[int], None] = lambda done: None,
+    devices: Sequence[Any] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return all that `weighted_chunks` hands out, in one array each; `evaluations` for each chunk."""
+    chunks = weighted_chunks(flow, target, key=key, n=n, tell=tell, devices=devices)
+    return _joined(chunks, "x", "log_q", "log_weight")
+
+
+def _joined(chunks: Iterator[dict[str, np.ndarray]], *names: str) -> dict[str, np.ndarray]:
+    """Join arrays of chunks by their names, and `evaluations`; nothing else is ever held for all draws."""
+    parts = [{name: chunk[name] for name in (*names, "evaluations")} for chunk in chunks]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return joined | {"evaluations": np.stack([part["evaluations"] for part in parts])}
+
+
+def evaluate(
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    n: int = 16384,
+    sample_target: Callable[..., Array] | None = None,
+    refine: int = 1,
+    draws: dict[str, np.ndarray] | None = None,
+    devices: Sequence[Any] | None = None,
+) -> Evaluation:
+    """Evaluate a flow against its target, with exact divergences.
+
+    Args:
+        flow: The flow.
+        target: An object with `log_prob(x)` for one point.
+        key: Source of the draws.
+        n: Number of draws.
+        sample_target: Called as `sample_target(key=...)`, one exact draw of the target, for the forward ESS.
+        refine: How many times the flow's own solver steps to take; what is evaluated is
+            `flow.refined(refine)`.
+        draws: The result of `weighted_draws` of that flow with the same key, to save making it again; only
+            `log_weight` and `evaluations` are looked at.
+        devices: Those that share the draws, as in `weighted_chunks`. Default: all.
+    """
+    check_at_least_one(refine=refine)
+    if refine > 1:
+        flow = flow.refined(refine)
+    if draws is None:
+        draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_weight")
+    log_weight, centre = _centred(draws["log_weight"])
+    z, kl = metrics.log_z(log_weight), metrics.reverse_kl(log_weight)
+    numbers = {
+        "samples": int(log_weight.size),
+        "failed": int(jnp.sum(jnp.isnan(log_weight) | (log_weight == jnp.inf))),
+        "ess": float(metrics.ess(log_weight)),
+        "ess_err": _error_of_mean(_ess_influence(log_weight)),
+        "elbo": centre + float(metrics.elbo(log_weight)),
+        "kl": float(kl.value),
+        "kl_err": float(kl.error),
+        "log_z": centre + float(z.value),
+        "log_z_err": float(z.error),
+        "khat": float(metrics.khat(log_weight)),
+        "evaluations": float(draws["evaluations"].mean()),
+        "forward_ess": None if sample_target is None else _forward_ess(flow, target, sample_target, key),
+    }
+    numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
+    numbers["rounding"] = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
+    return Evaluation(**numbers)
+
+
+def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
+    """Take the largest log-weight out: results of the size of the rest have digits to spare.
+
+    In single precision a log Z of 1600 has steps of 1e-4, as large as its error may be.
+    """
+    largest = float(np.max(log_weight))
+    centre = largest if math.isfinite(largest) else 0.0
+    return jnp.asarray(log_weight - np.asarray(centre, log_weight.dtype)), centre
+
+
+def _solver_shift(
+    flow: Flow, target: Target, key: Key[Array, ""], log_weight: np.ndarray, devices: Sequence[Any] | None
+) -> dict[str, float]:
+    """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
+    names = ("solver_shift", "solver_shift_err", "ess_shift", "ess_shift_err")
+    if not flow.is_solved:
+        return dict.fromkeys(names, 0.0)
+    if eqx.tree_equal(flow.refined(2), flow) is True:
+        # Tolerances are already as tight as the precision of the numbers allows.
+        return dict.fromkeys(names, math.nan)
+    # The first draws of the same key; only the solver differs.
+    n = min(log_weight.size, _SHIFT_DRAWS)
+    before, centre = _centred(log_weight[:n])
+    chunks = weighted_chunks(flow.refined(2), target, key=key, n=n, devices=devices)
+    finer = _joined(chunks, "log_weight")["log_weight"]
+    after = jnp.asarray(finer - np.asarray(centre, finer.dtype))
+    z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
+    # A draw moves log Z by w / Z - 1, on either side; their difference is its influence on the shift.
+    error = _error_of_mean(jnp.exp(after - finer_z) - jnp.exp(before - z))
+    ess_error = _error_of_mean(_ess_influence(after) - _ess_influence(before))
+    moved = finer_z - z, error, metrics.ess(after) - metrics.ess(before), ess_error
+    return dict(zip(names, map(float, moved), strict=True))
+
+
+def _error_of_mean(influence: Float[Array, " batch"]) -> float:
+    """Return the standard error of what each draw moves by its influence over the number of draws."""
+    return float(jnp.std(influence) / math.sqrt(max(influence.size - 1, 1)))
+
+
+def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
+    """Return by how much each draw moves the effective sample size, (mean w)^2 / mean w^2."""
+    weight = jnp.exp(log_weight - metrics.log_z(log_weight).value)
+    size = metrics.ess(log_weight)
+    return size * (2 * weight - size * weight**2 - 1)
+
+
+def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array, ""]) -> float:
+    keys = jr.split(jr.fold_in(key, 2**31), _SHIFT_DRAWS)
+    x = over_draws(lambda _, key: sample_target(key=key), None, keys)
+    log_p = over_draws(log_prob_of, target, x)
+    return float(metrics.forward_ess(log_p - flow.exact().log_prob(x, throw=False)))

@@ -1,0 +1,286 @@
+"""What numbers are worth: a value, and reasons that carry their own words.
+
+No JAX here: those who only read results judge them by the same rules.
+"""
+
+import collections
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .._words.errors import in_python, named
+from .._words.text import listed
+from .quantity import Quantity
+
+_NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
+_FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
+_SINGLE = 2.0**-23  # the steps of single precision, which the command line computes in
+
+Write = Callable[[str], str]  # says a message in a reader's language: `in_python`, `as_options`
+
+# What evaluation finds out about a flow, in the order of its table.
+MEASURED = (
+    Quantity("samples", "draws", "count"),
+    Quantity("failed", "failed draws", "count"),
+    Quantity("ess", "ESS", "share", better=1, compared=True),
+    Quantity("forward_ess", "forward ESS", "share"),
+    Quantity("kl", "reverse KL", "{:.5f}", better=-1, compared=True),
+    Quantity("log_z", "log Z", "{:.5f}"),
+    Quantity("elbo", "ELBO", "{:.5f}"),
+    Quantity("khat", "k-hat", "{:.2f}", compared=True),
+    Quantity("solver_shift", "log Z, solver twice as fine", "{:+.1e}"),
+    Quantity("ess_shift", "ESS, solver twice as fine", "{:+.1e}"),
+    Quantity("evaluations", "field evaluations", "{:.4g}"),
+)
+
+
+class Level(enum.IntEnum):
+    """How far numbers can be relied on, from the best to the worst."""
+
+    GOOD = 0
+    USABLE = 1
+    UNKNOWN = 2
+    UNRELIABLE = 3
+    UNUSABLE = 4
+
+
+class AbstractReason(enum.Enum):
+    """Why numbers are less than good; each member has the attributes that `Reason` explains."""
+
+    level: Level
+    brief: str
+    text: str
+
+    def __init__(self, level: Level, brief: str, text: str) -> None:
+        self.level, self.brief, self.text = level, brief, text
+
+    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
+        """Say in full what is wrong with these numbers, and what to do."""
+        # A number that is not there, or `None` in a file, is NaN; in a changed file it may be anything.
+        try:
+            known = {name: value for name, value in _with_limits(numbers).items() if value is not None}
+            return write(self.text.format_map(collections.defaultdict(lambda: math.nan, known)))
+        except (TypeError, ValueError, OverflowError):
+            return f"{self.brief[0].upper()}{self.brief[1:]}."
+
+
+class Reason(AbstractReason):
+    """Why the numbers of an `Evaluation` are less than good, from its importance weights.
+
+    Attributes:
+        level: The best that numbers can be where the reason holds.
+        brief: In a few words.
+        text: In full, with what to do about it; made for the numbers by `explain`.
+    """
+
+    FAILED_DRAWS = (
+        Level.UNUSABLE,
+        "failed draws",
+        "{failed} of {samples} draws have no finite weight. Lower the learning rate, take more solver steps, "
+        "or check the target for NaN.",
+    )
+    FEW_DRAWS = (
+        Level.UNKNOWN,
+        "too few draws",
+        "{samples} draws are too few to judge the tail of the weights; take 1000 or more.",
+    )
+    UNKNOWN_TAIL = (
+        Level.UNKNOWN,
+        "an unknown tail of the weights",
+        "There is no k-hat, so nothing is known about the tail of the weights; evaluate again.",
+    )
+    HEAVY_TAIL = (
+        Level.UNRELIABLE,
+        "the tail of the weights",
+        "K-hat {khat:.2f} is above {khat_limit:.2f}: a few draws dominate; train longer or use a larger "
+        "flow, more draws will not help.",
+    )
+    TAIL_NEEDS_DRAWS = (
+        Level.UNRELIABLE,
+        "the tail of the weights",
+        "K-hat {khat:.2f} is above {khat_limit:.2f} for {samples} draws; take at least {khat_draws} draws "
+        "and look again.",
+    )
+    SLOW_TAIL = (
+        Level.USABLE,
+        "the tail of the weights",
+        "K-hat {khat:.2f} is below {khat_limit:.2f}, but averages converge slowly; take many draws, or train "
+        "longer.",
+    )
+    MISSED_MODE = (
+        Level.UNRELIABLE,
+        "a missed mode or tail",
+        "Exact draws of the target give an ESS of only {forward_ess:.1%}: the flow misses a mode or a tail "
+        "of it.",
+    )
+    COARSE_SOLVER = (
+        Level.UNRELIABLE,
+        "a coarse solver",
+        "The ODE solver is too coarse: with twice the steps log Z moves by {solver_shift:+.1e}, more than "
+        "its error of {shift_limit:.1e}, and the ESS by {ess_shift:+.2%}. Evaluate with twice the "
+        f"{named('refine')}, or train with more solver steps.",
+    )
+    ESS_MOVES = (
+        Level.UNRELIABLE,
+        "a coarse solver",
+        "With twice the solver steps the ESS moves by {ess_shift:+.2%}, more than its error of {ess_err:.2%}."
+        f" Evaluate with twice the {named('refine')}, or train with more solver steps.",
+    )
+    UNCHECKED_SOLVER = (
+        Level.GOOD,
+        "an unchecked solver",
+        "The ODE solver could not be checked: its tolerance is at the limit of the precision, or the finer "
+        "solve failed.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What an evaluation comes to.
+
+    Attributes:
+        level: How far its numbers can be relied on.
+        reasons: Why not further, the gravest first; remarks that change nothing last.
+    """
+
+    level: Level
+    reasons: tuple[AbstractReason, ...] = ()
+
+    @classmethod
+    def of(cls, reasons: Iterable[AbstractReason]) -> "Verdict":
+        """Return the verdict that some reasons leave."""
+        ordered = sorted(reasons, key=lambda reason: -reason.level)
+        return cls(max((r.level for r in ordered), default=Level.GOOD), tuple(ordered))
+
+    @classmethod
+    def from_json(cls, stored: Any, reasons: type[AbstractReason] = Reason) -> "Verdict | None":
+        """Return what `to_json` wrote, without reasons of a later version; `None` if it is something else."""
+        try:
+            names = [name.upper() for name in stored["reasons"]]
+            level = Level[stored["level"].upper()]
+        except (AttributeError, KeyError, TypeError):
+            return None
+        return cls(level, tuple(reasons[name] for name in names if name in reasons.__members__))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as names, for a file."""
+        return {"level": self.level.name.lower(), "reasons": [reason.name.lower() for reason in self.reasons]}
+
+    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[str]:
+        """Return a sentence for each reason."""
+        return [reason.explain(numbers, write) for reason in self.reasons]
+
+    def sentence(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
+        """Sum it up in one sentence, which begins with the level."""
+        word, decisive = self.level.name.lower(), self._decisive
+        if self.level is Level.GOOD:
+            return f"{word}: {_trusted(_number(numbers, 'khat'))}"
+        if len(decisive) == 1:
+            text = decisive[0].explain(numbers, write)
+            return f"{word}: {text[0].lower()}{text[1:]}"
+        return f"{word}, because of {listed([reason.brief for reason in decisive])}."
+
+    def rows(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[tuple[str, str]]:
+        """Return the last rows of a table: the sentence, and before it the warnings that it does not tell."""
+        told = self._decisive if len(self._decisive) == 1 else ()
+        others = [reason.explain(numbers, write) for reason in self.reasons if reason not in told]
+        return [*(("warning", text) for text in others), ("verdict", self.sentence(numbers, write))]
+
+    @property
+    def _decisive(self) -> tuple[AbstractReason, ...]:
+        """The reasons without which the level would be better."""
+        return tuple(r for r in self.reasons if r.level is self.level > Level.GOOD)
+
+
+def _trusted(khat: float) -> str:
+    if math.isnan(khat):
+        return "nothing was found to be wrong."
+    shape = "the weights have no tail" if khat == -math.inf else f"k-hat {khat:.2f}"
+    return f"{shape}; weighted averages and their error bars can be trusted."
+
+
+def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
+    """Return the verdict in the contents of an evaluation.json of a flow; `None` where there is none.
+
+    Older versions wrote a sentence there. It is not parsed: the numbers beside it are judged again.
+    """
+    stored = evaluation.get("verdict")
+    if isinstance(stored, Mapping):
+        return Verdict.from_json(stored)
+    try:
+        return judge(evaluation)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def khat_limit(n: int) -> float:
+    r"""Return the $\hat k$ below which averages over `n` weighted draws are reliable.
+
+    $\min(1 - 1/\log_{10} n,\; 0.7)$ (Vehtari et al. 2024). Below one half, the weights have a finite
+    variance as well.
+    """
+    return min(1 - 1 / math.log10(n), 0.7) if n > 1 else -math.inf
+
+
+def judge(numbers: Mapping[str, Any]) -> Verdict:
+    """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
+    if numbers["failed"]:  # there is nothing to be said about the rest
+        return Verdict.of([Reason.FAILED_DRAWS])
+    missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
+    found = [_tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
+    return Verdict.of(reason for reason in found if reason is not None)
+
+
+def _tail(numbers: Mapping[str, Any]) -> Reason | None:
+    n, khat = numbers["samples"], _number(numbers, "khat")
+    if n < _FEWEST_DRAWS:
+        return Reason.FEW_DRAWS
+    if math.isnan(khat):
+        return Reason.UNKNOWN_TAIL
+    limit = khat_limit(n)
+    if khat < min(0.5, limit):
+        return None
+    if khat < limit:
+        return Reason.SLOW_TAIL
+    return Reason.TAIL_NEEDS_DRAWS if khat < 0.7 else Reason.HEAVY_TAIL
+
+
+def ess_moves(numbers: Mapping[str, Any]) -> bool | None:
+    """Say whether the ESS moves with the solver by more than its error; `None` where that is not known."""
+    shift, error = (_number(numbers, name) for name in ("ess_shift", "ess_err"))
+    if math.isnan(shift) or math.isnan(error):
+        return None
+    total = math.hypot(error, _number(numbers, "ess_shift_err", 0.0))
+    return abs(shift) > max(total, _with_limits(numbers)["resolution"])
+
+
+def _solver(numbers: Mapping[str, Any]) -> Reason | None:
+    shift, limits = _number(numbers, "solver_shift"), _with_limits(numbers)
+    if math.isnan(shift):
+        return Reason.UNCHECKED_SOLVER
+    if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
+        return Reason.COARSE_SOLVER
+    return Reason.ESS_MOVES if ess_moves(numbers) else None
+
+
+def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what numbers are compared with."""
+    # JSON has no infinity. A k-hat that a message speaks of and that is not there was one.
+    khat = _number(numbers, "khat", math.inf)
+    # Below this, a shift is rounding: every log-weight is known to as much.
+    rounding = _number(numbers, "rounding", _SINGLE * abs(_number(numbers, "log_z", 0.0)))
+    return dict(numbers) | {
+        "khat": khat,
+        "khat_limit": khat_limit(numbers.get("samples") or 0),
+        # The limit solved for n: 1 - 1/log10(n) = k.
+        "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
+        "shift_limit": math.hypot(_number(numbers, "log_z_err"), _number(numbers, "solver_shift_err", 0.0)),
+        "resolution": max(_NO_SHIFT, rounding),
+    }
+
+
+def _number(numbers: Mapping[str, Any], name: str, missing: float = math.nan) -> float:
+    value = numbers.get(name)
+    return float(value) if isinstance(value, int | float) else missing

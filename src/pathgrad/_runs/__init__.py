@@ -1,0 +1,1 @@
+"""Run directories: writing, reading, resuming, comparing."""

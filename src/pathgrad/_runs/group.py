@@ -1,0 +1,139 @@
+"""Which runs belong together, and how they are called beside each other."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .._words.errors import UserError
+from .run import Run
+
+_MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
+_DEEPEST = 3  # how far below a folder runs are looked for
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ by their seed only.
+
+    Attributes:
+        runs: At least one.
+        names: Of the runs, as short as tells them from all others at hand.
+        label: The method, and what tells the group from others of its problem.
+    """
+
+    runs: tuple[Run, ...]
+    names: tuple[str, ...]
+    label: str
+
+    @property
+    def first(self) -> Run:
+        """The run that speaks for all where they have something in common."""
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        """What decides colour and line."""
+        return self.first.method
+
+    @property
+    def problem(self) -> str:
+        """What was fitted, for people: other problems have pictures of their own."""
+        return self.first.experiment.title(self.first.options)
+
+    @property
+    def has_other_seeds(self) -> bool:
+        """Whether no seed is there twice: else it is the same run twice, as on another machine."""
+        return len({run.seed for run in self.runs}) == len(self.runs)
+
+    @property
+    def detail(self) -> str:
+        """What the label says beyond the method."""
+        return self.label.removeprefix(self.method).lstrip(", ")
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the run directories that are meant, each once: given by name, or in a folder that is given."""
+    if not paths:
+        raise UserError("name at least one run directory, or a folder of runs.")
+    found: dict[Path, Path] = {}
+    for path in paths:
+        inside = [path]
+        if not (path / "config.toml").is_file():
+            files = [f for d in range(1, _DEEPEST + 1) for f in path.glob(f"{'*/' * d}config.toml")]
+            inside = sorted(file.parent for file in files)
+        if not inside and path.is_file():
+            raise UserError(f"{path} is a file: name the directory of its run.")
+        if not inside:
+            why = "has no config.toml, and no folder in it has" if path.is_dir() else "does not exist"
+            raise UserError(
+                f"{path} is not a run directory: it {why}. Check the path, or start a run there with "
+                "`pathgrad train`."
+            )
+        for each in inside:
+            found.setdefault(each.resolve(), each)
+    return list(found.values())
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Return runs in groups that differ by their seed only, with their labels; small problems first."""
+    runs = list(runs)
+    names = dict(zip(map(id, runs), _names_of(runs), strict=True))
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.alike, sort_keys=True, default=str), []).append(run)
+    places = list(dict.fromkeys(map(_place, runs)))
+
+    def rank(group: list[Run]) -> tuple[str, float, int]:
+        first = group[0]
+        return first.experiment.name, first.experiment.size(first.options), places.index(_place(first))
+
+    ordered = sorted(groups.values(), key=rank)
+    firsts = [group[0] for group in ordered]
+    labels = [_label(group, names[id(group[0])], firsts) for group in ordered]
+    full = [(*_place(first), label) for first, label in zip(firsts, labels, strict=True)]
+    for i, first in enumerate(firsts):
+        if full.count(full[i]) > 1:
+            labels[i] += f", {names[id(first)]}"
+    return [
+        Group(tuple(group), tuple(names[id(run)] for run in group), label)
+        for group, label in zip(ordered, labels, strict=True)
+    ]
+
+
+def _names_of(runs: Sequence[Run]) -> list[str]:
+    """Return the ends of the paths, as long as it takes to tell them apart."""
+    parts = [run.path.resolve().parts for run in runs]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(p[-length:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(run.path) for run in runs]
+
+
+def _label(group: list[Run], name: str, firsts: list[Run]) -> str:
+    """Return the method of a group, and what tells it from the other groups of its problem."""
+    first = group[0]
+    near = [run for run in firsts if _place(run) == _place(first)]
+    options = {n for run in near for n in run.alike} - set(first.experiment.told)
+    telling = [n for n in sorted(options) if _differs(near, n)]
+    if len(telling) > _MOST_WORDS:
+        # The name of one run is not that of its group.
+        words = [f"{name} and {len(group) - 1} more" if len(group) > 1 else name]
+    else:
+        words = [_word(n, first) for n in telling if n in first.alike]
+    return ", ".join([first.method, *words])
+
+
+def _place(run: Run) -> tuple[str, str]:
+    return run.experiment.name, run.experiment.problem(run.options)
+
+
+def _differs(runs: list[Run], name: str) -> bool:
+    """Say whether an option has several values; what one method does not use says nothing about it."""
+    return len({str(run.alike[name]) for run in runs if name in run.alike}) > 1
+
+
+def _word(name: str, run: Run) -> str:
+    value, short = run.alike[name], name.rpartition(".")[2].replace("_", " ")
+    return f"no {short}" if value is None else f"{short} {value}"

@@ -1,0 +1,58 @@
+"""What a result depends on beside its configuration."""
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("pathgrad", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy")
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package without importing it, or `None`."""
+    try:
+        return importlib.metadata.version(name)
+    except Exception:  # not installed, or its metadata are broken
+        return None
+
+
+def provenance() -> dict[str, Any]:
+    """Return what a result depends on beside its configuration; quick, and never raises.
+
+    Versions of Python and of the packages that compute, the platform, the number of CPUs, the
+    command line, and the Git commit of pathgrad's own checkout, with `-dirty` after it if tracked
+    files were changed. What cannot be found out is `None`.
+    """
+    command = shlex.join(getattr(sys, "argv", []))
+    return {
+        "python": platform.python_version(),
+        **{name: package_version(name) for name in _PACKAGES},
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "commit": _commit(),
+        # Arguments that are not UTF-8 reach us as lone surrogates, which no file can hold.
+        "command": command.encode(errors="backslashreplace").decode(),
+    }
+
+
+def _commit() -> str | None:
+    # A package installed into an environment inside somebody's work tree is not of that tree.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*arguments: str) -> str | None:
+    # Within a Git hook, variables such as GIT_DIR would point to another repository.
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", *arguments]
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=5)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

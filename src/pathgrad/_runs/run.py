@@ -1,0 +1,292 @@
+"""A run: what a directory of a training holds at this moment. No JAX here, but for `flow` and `problem`."""
+
+import dataclasses
+import functools
+import json
+import shlex
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._numbers.quantity import number_in
+from .._numbers.verdict import Verdict
+from .._train.row import Number, Row, best_row
+from .._words.errors import UserError
+from .experiment import AbstractExperiment, OptionsTable, build, find_experiment
+from .rundir import RunDir, RunError
+from .status import Status, status_of
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from .problem import AbstractProblem, Tell
+
+# What pictures are made of: numbers with few axes. Anything else in the file is not for them.
+_KINDS, _MOST_AXES = "fiub", 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One training and what it has left, made by `Run.open`. Everything is read when it is asked for, once.
+
+    A run may still be going on, have been killed, or have lost some files: what cannot be read counts as not
+    there, and `troubles` says so. `config` is what config.toml holds.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    experiment: AbstractExperiment
+
+    @classmethod
+    def open(cls, path: Path | str, experiment: AbstractExperiment | None = None) -> "Run":
+        """Open the run in a directory; a `UserError` says why that cannot be done.
+
+        Args:
+            path: The directory.
+            experiment: What was trained, where that is not installed; a run of another one is refused.
+        """
+        folder = RunDir(Path(path))
+        config = folder.config
+        if not _is_ours(config):
+            raise RunError(
+                f"{folder.path / 'config.toml'} is not one of pathgrad's, or was changed by hand: it must "
+                "name an `experiment` and hold a table `options.training`, and `provenance` must be a table. "
+                "Restore it."
+            )
+        experiment = experiment or find_experiment(config["experiment"])
+        if config["experiment"] != experiment.name:
+            kind = config["experiment"]
+            raise RunError(f"{folder.path} is of the experiment {kind!r}, not {experiment.name!r}.")
+        return cls(folder.path, config, experiment)
+
+    @property
+    def directory(self) -> RunDir:
+        """What writes into it."""
+        return RunDir(self.path)
+
+    # What was asked for
+
+    @property
+    def options(self) -> OptionsTable:
+        """The table of options, as in config.toml; `settings` has them with their types and defaults."""
+        return self.config.get("options", {})
+
+    @functools.cached_property
+    def settings(self) -> Any:
+        """The options as the experiment's dataclass."""
+        return self.experiment.read(self.options, str(self.path / "config.toml"))
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """The options of the training."""
+        return self.options.get("training", {})
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Versions, machine and command."""
+        return self.config.get("provenance", {})
+
+    @property
+    def seed(self) -> object:
+        """What decided its random numbers."""
+        return self.training.get("seed", "?")
+
+    @property
+    def method(self) -> str:
+        """The gradient that was followed, or what took its place."""
+        return self.experiment.method(self.options)
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.experiment.title(self.options)}, {self.method}, seed {self.seed}"
+
+    @functools.cached_property
+    def alike(self) -> dict[str, Any]:
+        """What it has in common with runs of other seeds, laid flat."""
+        return {"experiment": self.experiment.name} | self.experiment.alike(self.options)
+
+    # What it has left
+
+    @functools.cached_property
+    def _metrics(self) -> tuple[list[Row], str | None]:
+        try:
+            return self.directory.read_metrics(lenient=True), None
+        except UserError as error:
+            return [], error.text
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of its metrics, without a last one torn by the end of its process."""
+        return self._metrics[0]
+
+    @functools.cached_property
+    def _evaluation(self) -> tuple[dict[str, Any], str | None]:
+        return self._result("evaluation.json", lambda file: json.loads(file.read_text("utf-8")))
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """The contents of evaluation.json; empty if it has not been evaluated."""
+        return self._evaluation[0]
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[dict[str, np.ndarray], str | None]:
+        found, trouble = self._result("evaluation.npz", _arrays_in)
+        odd = [n for n, a in found.items() if a.dtype.kind not in _KINDS or a.ndim > _MOST_AXES]
+        if odd:
+            file = self.path / "evaluation.npz"
+            trouble = f"{file} holds something else than numbers as {', '.join(odd)}: it is not drawn."
+        return {name: array for name, array in found.items() if name not in odd}, trouble
+
+    def _result(self, name: str, read: Callable[[Path], Any]) -> tuple[dict[str, Any], str | None]:
+        """Return what an evaluation has left in a file, or why it cannot be read."""
+        file = self.path / name
+        try:
+            return dict(read(file)), None
+        except FileNotFoundError:
+            return {}, None
+        except (OSError, TypeError, ValueError, EOFError, RecursionError, zipfile.BadZipFile) as error:
+            return {}, f"{file} cannot be read ({error}): `{self.evaluate_command}` makes it anew."
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of evaluation.npz; empty if there are none."""
+        return self._arrays[0]
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which files are there and cannot be read, with the remedy."""
+        return [text for _, text in (self._metrics, self._evaluation, self._arrays) if text is not None]
+
+    # What follows from it
+
+    @property
+    def last(self) -> Row | None:
+        """The last row."""
+        return self.rows[-1] if self.rows else None
+
+    @functools.cached_property
+    def best(self) -> Row | None:
+        """The row with the best validation, where there was one: that is the model which is kept."""
+        return best_row(self.rows)
+
+    def at_end(self, name: str) -> float | None:
+        """Return a number of the last row by its name."""
+        value = None if self.last is None else self.last.value(name)
+        return None if value is None else float(value)
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the evaluation is of the run as it is now."""
+        current = {row.step for row in (self.last, self.best) if row is not None}
+        return number_in(self.evaluation, "step") in current
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What its evaluation is worth, `None` without one."""
+        return self.experiment.verdict(self.evaluation) if self.evaluation else None
+
+    @property
+    def step_ms(self) -> float | None:
+        """Milliseconds that a step took."""
+        step, seconds = self.at_end("step"), self.at_end("seconds")
+        return 1000 * seconds / step if step and seconds is not None else None
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, Number | None]:
+        """The numbers of its last row, those of its evaluation over them if that is current, and totals."""
+        last = {} if self.last is None else self.last.to_json()
+        found: dict[str, Number | None] = {name: number_in(last, name) for name in last}
+        found |= {"step_ms": self.step_ms, "best_validation": self.best and self.best.validation}
+        found["best_epoch"] = self.best and self.best.value("epoch")
+        if self.is_evaluated:
+            names = [q.name for q in self.experiment.measured(self.options)]
+            found |= {name: number_in(self.evaluation, name) for name in names}
+        return found | self.experiment.totals(self.rows)
+
+    @functools.cached_property
+    def seconds_before(self) -> float:
+        """Training time of the runs that this one began with."""
+        return self.experiment.seconds_before(self)
+
+    # How far it is
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a process trains in it now."""
+        return self.directory.is_locked
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is something to evaluate or to go on from."""
+        return any((self.path / "checkpoints").glob("step-*.*"))
+
+    @functools.cached_property
+    def status(self) -> Status:
+        """How far it is, and how to go on with one that stopped."""
+        return status_of(self)
+
+    @property
+    def evaluate_command(self) -> str:
+        """The command that evaluates it."""
+        return f"pathgrad evaluate {shlex.quote(str(self.path))}"
+
+    # What can be done with it
+
+    def problem(self) -> "AbstractProblem":
+        """Build what was trained; data are loaded when they are needed."""
+        return self._problem
+
+    @functools.cached_property
+    def _problem(self) -> "AbstractProblem":
+        return build(self.experiment, self.settings)
+
+    def flow(self) -> "PyTree":
+        """Return what the training has come to: a `Flow`, or the model that has flows in it."""
+        return _work().trained(self).model
+
+    def sample(self, n: int, *, seed: int = 1, refine: int | None = None) -> dict[str, np.ndarray]:
+        """Draw from it, as `pathgrad sample` does: of a flow `x`, `log_q` and `log_weight`."""
+        return _work().sample(self, n, seed=seed, refine=refine)
+
+    def evaluate(
+        self, how: Any = None, *, seed: int = 0, tell: "Tell | None" = None, **options: Any
+    ) -> dict[str, Any]:
+        """Evaluate it, write what was found into its directory, and return it as it stands in the file.
+
+        Open the run again to read what is written now.
+
+        Args:
+            how: Of the experiment's `EvaluateOptions`; by default made of `options`, such as `samples`.
+            seed: Decides the draws; independent of those of training.
+            tell: Hears what is being done, how much of it is done, and how much there is in all.
+            **options: What the experiment lets one choose.
+        """
+        how = self.experiment.EvaluateOptions(**options) if how is None else how
+        return _work().evaluate(self, how, seed=seed, tell=tell)
+
+
+def _work() -> ModuleType:
+    """Return what needs JAX, without which runs are read in a tenth of the time."""
+    from . import work
+
+    return work
+
+
+def _arrays_in(file: Path) -> dict[str, np.ndarray]:
+    with file.open("rb") as stream, np.load(stream) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def _is_ours(config: Mapping[str, Any]) -> bool:
+    """Say whether what runs are told apart by is of the types that pathgrad writes."""
+    options = config.get("options", {})
+    training = options.get("training", {}) if isinstance(options, dict) else None
+    if not isinstance(training, dict) or not isinstance(config.get("provenance", {}), dict):
+        return False
+    words = [config.get("experiment"), *(training.get(n, "") for n in ("estimator", "optimizer"))]
+    return all(isinstance(word, str) for word in words)

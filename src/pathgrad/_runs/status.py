@@ -1,0 +1,67 @@
+"""How far a run is, and how to go on with it."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from .._numbers.quantity import number_in
+from .._words.errors import named
+from .._words.text import count, duration
+from .experiment import AbstractExperiment
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class Status(NamedTuple):
+    """How far a run is; `text` says it in words, with the arguments of commands marked by `named`."""
+
+    kind: Literal["running", "ended", "stopped", "empty"]
+    text: str
+
+
+def resume_command(experiment: AbstractExperiment, out: Path) -> str:
+    """Return the command that goes on with a run, its arguments marked by `named`."""
+    return f"pathgrad {experiment.command} {named('out')} {shlex.quote(str(out))} {named('resume')}"
+
+
+def status_of(run: "Run") -> Status:
+    """Say how far a run is."""
+    where = _how_far(run)
+    if run.is_training:
+        return Status("running", f"training now: {where}")
+    why = _why_ended(run)
+    if why:
+        return Status("ended", f"ended: {where}, {why}")
+    on = "its checkpoints are not here, so it cannot go on"
+    if run.has_checkpoints:
+        on = f"go on with `{resume_command(run.experiment, run.path)}`"
+    if not run.rows:
+        return Status("empty", f"stopped before its first block of steps ended: {on}")
+    return Status("stopped", f"stopped at {where}: {on}")
+
+
+def _how_far(run: "Run") -> str:
+    if run.last is None:
+        return "no block of steps has ended yet"
+    unit, wanted = run.experiment.length(run.options)
+    done = run.at_end(unit)
+    if done is None:
+        unit, done, wanted = "step", float(run.last.step), None
+    said = f"{unit} {count(done)}" if unit == "step" else f"{unit} {done:,.4g}"
+    return said + (f" of {count(wanted)}" if wanted else "")
+
+
+def _why_ended(run: "Run") -> str | None:
+    unit, wanted = run.experiment.length(run.options)
+    done = run.at_end(unit)
+    if done is not None and wanted is not None and done >= wanted:
+        return f"all its {unit}s are done"
+    seconds, most = run.at_end("seconds"), number_in(run.training, "max_seconds")
+    if seconds is not None and most is not None and seconds >= most:
+        return f"its {duration(most)} of training are used up"
+    waited = [row.waiting for row in run.rows if row.waiting is not None]
+    patience = number_in(run.training, "patience")
+    if waited and patience is not None and waited[-1] > patience:
+        return f"no better validation for {count(waited[-1])} epochs"
+    return None

@@ -1,0 +1,65 @@
+"""What can be done with a trained run, as opposed to what can be read of it: this needs JAX."""
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+
+from .. import devices
+from .._words.errors import UserError, check_at_least_one, named
+from .problem import Tell, Trained, evaluation_key
+from .provenance import provenance
+from .run import Run
+
+
+def trained(run: Run) -> Trained:
+    """Load what a training has come to, from its last checkpoint."""
+    checkpoints = run.directory.checkpoints
+    if checkpoints.newest() is None:
+        raise UserError(
+            f"{run.path} has no checkpoint: its training was stopped before the first one, or they are kept "
+            f"elsewhere. Go on with the training command and {named('resume')}."
+        )
+    shell = run.problem().shell()
+    trainer = shell.trainer(key=jr.key(0))
+    # Shapes are enough: the state of a large model with its optimiser is gigabytes.
+    state = checkpoints.load_newest(eqx.filter_eval_shape(trainer.init, shell.model))
+    return Trained(trainer.result(state), state)
+
+
+def sample(run: Run, n: int, *, seed: int, refine: int | None) -> dict[str, np.ndarray]:
+    """Draw from a trained run."""
+    check_at_least_one(n=n, refine=refine)
+    key = evaluation_key(run.settings.training.seed, seed)
+    return run.problem().sample(trained(run).model, key=key, n=n, refine=refine)
+
+
+def evaluate(run: Run, how: Any, *, seed: int, tell: Tell | None = None) -> dict[str, Any]:
+    """Evaluate a trained run, write what was found into it, and return that as it stands in the file."""
+    check_at_least_one(refine=getattr(how, "refine", None))
+    key = evaluation_key(run.settings.training.seed, seed)
+    # Before the long work, not after it.
+    if not os.access(run.path, os.W_OK):
+        raise UserError(f"{run.path} cannot be written to, and evaluation leaves its results there.")
+    found = trained(run)
+    result: dict[str, Any] = {}
+    for each in run.problem().evaluate(found, how, key=key, tell=tell or (lambda *_: None)):
+        result = {"experiment": run.experiment.name, "step": int(found.state.step)} | each.numbers
+        result |= {"seed": seed, "run": str(run.path), "provenance": provenance()}
+        result = _written(run, result, each.arrays)
+    return result
+
+
+def _written(run: Run, numbers: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Write results into the run, and return them as a reader of the file finds them: JSON without NaN."""
+    if not devices.is_first():
+        return numbers
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    run.directory.write("evaluation.npz", buffer.getbuffer())
+    return json.loads(run.directory.write_json("evaluation.json", numbers).read_text("utf-8"))

@@ -1,0 +1,1 @@
+"""Time: integrators, and how gradients go back through them."""

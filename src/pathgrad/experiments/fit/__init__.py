@@ -1,0 +1,1 @@
+"""A log density of one's own."""

@@ -1,0 +1,67 @@
+"""A user's own log density. No JAX here: the command line answers for help."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pathgrad as pg
+
+from ..flows.experiment import AbstractFlowExperiment
+from ..options import FlowOptions, TrainOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class FitOptions:
+    """Fit a flow to your own log density: a JAX function of one point, up to a constant.
+
+    The function takes an array of so many numbers, and returns the log density as a scalar JAX array. It must
+    be finite everywhere.
+    """
+
+    density: str = ""
+    """The function: package.module:function, or path/to/file.py:function. It may stand without the name of
+    this option."""
+    dim: int = 0
+    """Numbers in a point."""
+    flow: FlowOptions = FlowOptions()
+    training: TrainOptions = TrainOptions()
+
+    @property
+    def name(self) -> str:
+        function = self.density.rpartition(":")[2]
+        return f"fit-{function}-{self.training.method}-s{self.training.seed}"
+
+
+class FitExperiment(AbstractFlowExperiment):
+    """Fit a flow to a log density of one's own."""
+
+    name: ClassVar[str] = "fit"
+    summary: ClassVar[str] = "fit a flow to your own JAX log density"
+    Options: ClassVar[type] = FitOptions
+    first_word: ClassVar[str | None] = "density"
+    told: ClassVar[tuple[str, ...]] = (*AbstractFlowExperiment.told, "density")
+
+    @property
+    def command(self) -> str:
+        return self.name
+
+    def problem(self, options: pg.OptionsTable) -> str:
+        """Return the name of the function, and of how many numbers it is."""
+        function = str(options.get("density", "")).rpartition(":")[2]
+        return f"{function} in {options.get('dim', '?')} dimensions"
+
+    def settled(self, options: FitOptions) -> tuple[FitOptions, list[str]]:
+        """Make the path of a file independent of where the run is evaluated from."""
+        file, _, function = options.density.rpartition(":")
+        if not file.endswith(".py"):
+            return options, []
+        density = f"{Path(file).expanduser().absolute()}:{function}"
+        return dataclasses.replace(options, density=density), []
+
+    def build(self, options: FitOptions) -> Any:
+        from .density import build
+
+        return build(options)
+
+
+FIT = FitExperiment()

@@ -1,0 +1,1 @@
+"""What all experiments share that fit a flow to a target."""

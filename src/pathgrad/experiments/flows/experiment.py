@@ -1,0 +1,137 @@
+"""What experiments that fit a flow have in common. No JAX here: the command line answers for help."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pathgrad as pg
+from pathgrad._numbers.verdict import MEASURED, read_verdict
+
+from ..options import TrainOptions
+from . import words
+
+_ESS = pg.Quantity(
+    "ess", "ESS", "share", axis="share", better=1, means="effective sample size; 100 % is a perfect flow"
+)
+_CURVES = (
+    pg.Quantity("kl", "reverse KL", axis="log", better=-1, means="nats; 0 is a perfect flow"),
+    pg.Quantity(
+        "gradient_norm",
+        "gradient norm",
+        axis="log",
+        means="a path gradient shrinks as the flow becomes right",
+    ),
+    pg.Quantity("gradient_snr", "signal-to-noise ratio of the gradient", axis="log", means="up is better"),
+    pg.Quantity("evaluations", "field evaluations of a step", means="what the ODE solver had to do"),
+)
+_KNOWN = pg.Quantity("log_z_known", "known log Z", "{:.5f}")
+
+# What makes a method, and what only one optimiser makes use of.
+_METHOD = ("training.optimizer", "training.estimator", "training.newton_steps")
+_ADAM = ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "average", "block")
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowEvaluateOptions:
+    """The evaluation."""
+
+    samples: int = 65536
+    """Number of draws."""
+    refine: int | None = None
+    """Times the solver steps of training to take. By default what the experiment recommends."""
+
+
+class AbstractFlowExperiment(pg.AbstractExperiment):
+    """An experiment that fits a flow to a target. What it needs is a name, `Options`, and `build`.
+
+    `Options` have a table `training` of `TrainOptions`; `build` returns a `FlowProblem`.
+    """
+
+    EvaluateOptions: ClassVar[type] = FlowEvaluateOptions
+    told: ClassVar[tuple[str, ...]] = ("target", "dim", *_METHOD)
+    rivalling: ClassVar[tuple[str, ...]] = (*_METHOD, "training.steps", "training.max_seconds")
+
+    def defaults(self, /, **given: str) -> Any:
+        """Return the options of a preset, for an optimiser."""
+        return self.adapted(self.preset(**given), **given)
+
+    def adapted(self, options: Any, /, **given: str) -> Any:
+        """Return options with the defaults of an optimiser."""
+        if given.get("optimizer") != "gauss-newton" or options.training.optimizer == "gauss-newton":
+            return options
+        training = dataclasses.replace(options.training, optimizer="gauss-newton", steps=30)
+        return dataclasses.replace(options, training=training)
+
+    def preset(self, /, **given: str) -> Any:
+        """Return the options of a preset."""
+        return self.Options()
+
+    def may_change(self, options: Any) -> tuple[str, ...]:
+        # The steps of a stage that another follows say where that one begins.
+        ends = "newton_steps" if options.training.newton_steps else "steps"
+        return f"training.{ends}", "training.max_seconds"
+
+    def problem(self, options: pg.OptionsTable) -> str:
+        """Say in a word what is fitted."""
+        dim = options.get("dim", 2)
+        return f"{options.get('target', '')}" + (f" in {dim} dimensions" if dim != 2 else "")
+
+    def method(self, options: pg.OptionsTable) -> str:
+        """Return the gradient that was followed, or the optimiser that follows none."""
+        training, names = options.get("training", {}), ("optimizer", "estimator", "newton_steps")
+        return str(TrainOptions(**{name: training[name] for name in names if name in training}).method)
+
+    def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
+        """Return how many steps of all stages were asked for."""
+        steps, more = (pg.number_in(options.get("training"), n) for n in ("steps", "newton_steps"))
+        return "step", None if steps is None else steps + (more or 0.0)
+
+    def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
+        """Return what runs have in common that belong to one group: without what their optimiser ignores."""
+        found, unused = super().alike(options), ()
+        if found.get("training.optimizer") == "gauss-newton":
+            unused = (*_ADAM, "estimator", "newton_steps")
+        elif not found.get("training.newton_steps"):
+            unused = ("draws_per_parameter",)
+        return {name: value for name, value in found.items() if name.removeprefix("training.") not in unused}
+
+    def has_common_steps(self, one: pg.OptionsTable, other: pg.OptionsTable) -> bool:
+        """Say whether both took steps of the same kind."""
+        optimizers = {o.get("training", {}).get("optimizer", "adam") for o in (one, other)}
+        return len(optimizers) == 1
+
+    def followed(self, options: pg.OptionsTable) -> pg.Quantity:
+        """Return the effective sample size of a block's draws."""
+        return _ESS
+
+    def result(self, options: pg.OptionsTable) -> pg.Quantity:
+        """Return the effective sample size."""
+        return _ESS
+
+    def curves(self, options: pg.OptionsTable) -> Sequence[pg.Quantity]:
+        return _CURVES
+
+    def measured(self, options: pg.OptionsTable) -> Sequence[pg.Quantity]:
+        after = [quantity.name for quantity in MEASURED].index("log_z") + 1
+        return (*MEASURED[:after], _KNOWN, *MEASURED[after:])
+
+    def verdict(self, evaluation: pg.Numbers) -> pg.Verdict | None:
+        """Return what the weights are worth."""
+        return read_verdict(evaluation)
+
+    def doubts(self, runs: Sequence[pg.Run], seconds: float) -> list[str]:
+        return words.doubts(runs, seconds)
+
+    def level(self, run: pg.Run) -> pg.Level | None:
+        return words.level(run)
+
+    def explained(self, runs: Sequence[pg.Run]) -> list[str]:
+        return words.explained(runs)
+
+    def warnings(self, run: pg.Run) -> list[str]:
+        return words.warnings(run)
+
+    def panels(self) -> Mapping[str, pg.Panel]:
+        from .figures import PANELS
+
+        return PANELS

@@ -1,0 +1,85 @@
+"""From options to a flow and its training. Built on public names only."""
+
+import functools
+import math
+
+import optax
+from jaxtyping import Array, Key
+
+import pathgrad as pg
+
+from ..options import FlowOptions, TrainOptions
+
+ESTIMATORS = {"path": pg.PathGradient, "total": pg.TotalGradient, "two-copy": pg.TwoCopyGradient}
+
+
+def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, ""]) -> pg.Flow:
+    """Build the flow the options describe."""
+    if options.divergence == "closed" and options.depth > 2:
+        raise pg.ArgumentError(
+            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {options.depth}; for a "
+            f"deeper field use {pg.named('divergence')} exact or hutchinson."
+        )
+    bases = {
+        "standard": pg.StandardNormal,
+        "diagonal": pg.DiagonalNormal.standard,
+        "full": pg.FullNormal.standard,
+    }
+    noisy = functools.partial(pg.Hutchinson, options.probes)
+    divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": noisy}
+    adjoints = {"auto": None, "discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
+    integrator: pg.AbstractIntegrator = pg.FixedStep(options.solver_steps)
+    if options.solver != "rk4":
+        integrator = pg.Adaptive(options.tolerance, options.tolerance, options.solver)
+    field = pg.MLPField(math.prod(shape), options.width, options.depth, key=key)
+    cnf = pg.CNF(field, divergences[options.divergence](), integrator, adjoints[options.adjoint])
+    return pg.Flow(bases[options.base](shape), [cnf])
+
+
+def make_training(
+    options: TrainOptions,
+    flow: pg.Flow,
+    target: pg.Target,
+    log_z: float | None = None,
+    log_z_err: float = 0.0,
+) -> pg.Training:
+    """Return the training of a flow that the options describe."""
+    check_training(options)
+    objective = pg.ReverseKL(target, ESTIMATORS[options.estimator](), log_z, log_z_err)
+    return pg.Training(flow, objective, _method(options), options.steps + options.newton_steps)
+
+
+def check_training(options: TrainOptions) -> None:
+    """Raise unless the numbers make sense."""
+    noise = "greater than 1 (with fewer draws than parameters the least squares fit noise)"
+    for names, is_right, right in (
+        (("steps", "batch", "block"), lambda v: v >= 1, "at least 1"),
+        (("learning_rate", "max_seconds"), lambda v: v is None or 0 < v < math.inf, "a positive number"),
+        (("beta1", "beta2"), lambda v: 0 <= v < 1, "at least 0 and below 1"),
+        (("clip",), lambda v: v == 0 or 1 < v < math.inf, "0 or greater than 1"),
+        (("draws_per_parameter",), lambda v: 1 < v < math.inf, noise),
+    ):
+        for name in names:
+            if not is_right(value := getattr(options, name)):
+                raise pg.ArgumentError(f"{pg.named(name)} must be {right}, got {value}.")
+    if options.newton_steps < 0 or (options.newton_steps and options.optimizer != "adam"):
+        raise pg.ArgumentError(
+            f"{pg.named('newton_steps')} come after those of adam, and are at least 0; got "
+            f"{options.newton_steps} with {pg.named('optimizer')} {options.optimizer}."
+        )
+
+
+def _method(options: TrainOptions) -> pg.AbstractMethod:
+    newton = pg.GaussNewton(options.draws_per_parameter)
+    if options.optimizer == "gauss-newton":
+        return newton
+    rate: optax.ScalarOrSchedule = options.learning_rate
+    if options.decay == "cosine":
+        rate = optax.cosine_decay_schedule(options.learning_rate, options.steps, alpha=0.01)
+    optimizer = optax.adam(rate, options.beta1, options.beta2)
+    if options.clip:
+        optimizer = optax.chain(pg.clip_by_measured_norm(options.clip), optimizer)
+    adam = pg.FirstOrder(optimizer, options.batch, block=options.block, average=options.average)
+    if not options.newton_steps:
+        return adam
+    return pg.Stages([(adam, options.steps), (newton, options.newton_steps)])

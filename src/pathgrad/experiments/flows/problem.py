@@ -1,0 +1,140 @@
+"""A flow to be fitted to a target: evaluation by importance weights, and weighted draws."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+import pathgrad as pg
+
+from .experiment import FlowEvaluateOptions
+
+_SHOWN = 2**14  # how many draws go into evaluation.npz
+_GRID = 80  # points along each axis of a target's contours
+
+
+@runtime_checkable
+class Measurement(Protocol):
+    """Collects what evaluation finds out beyond weights, chunk by chunk."""
+
+    def add(self, chunk: Mapping[str, np.ndarray]) -> None:
+        """Take in some draws, as `pg.weighted_chunks` hands them out."""
+        ...
+
+    def finish(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return results for evaluation.json, and arrays for evaluation.npz."""
+        ...
+
+
+class FlowProblem(pg.AbstractProblem):
+    """A flow to be fitted to a target.
+
+    Args:
+        training: Of the flow, by `pg.ReverseKL`.
+        sample_target: One exact draw of the target, `sample_target(key=...)`, where there are any.
+        refine: Times the solver steps of training that evaluation should take by default.
+        measure: What evaluation should find out beyond weights: called with the number of draws, it returns a
+            `Measurement`.
+    """
+
+    def __init__(
+        self,
+        training: pg.Training,
+        *,
+        sample_target: Callable[..., Array] | None = None,
+        refine: int = 1,
+        measure: Callable[[int], Measurement] | None = None,
+    ) -> None:
+        if not isinstance(training.objective, pg.ReverseKL) or training.objective.target is None:
+            raise pg.ArgumentError(
+                f"The {pg.named('training')} of a flow's problem must minimise `ReverseKL(target)`, got "
+                f"{type(training.objective).__name__}."
+            )
+        self._training = training
+        self.objective: pg.ReverseKL = training.objective
+        self.target: pg.Target = training.objective.target
+        self.sample_target, self.refine, self.measure = sample_target, refine, measure
+
+    @property
+    def training(self) -> pg.Training:
+        """What is trained, and how."""
+        return self._training
+
+    def evaluate(
+        self,
+        trained: pg.Trained,
+        how: FlowEvaluateOptions,
+        *,
+        key: Key[Array, ""],
+        tell: Callable[[str, int, int], None],
+    ) -> Iterator[pg.Findings]:
+        """Judge the flow by importance weights, and measure what there is to be measured."""
+        if how.samples < 1:
+            raise pg.ArgumentError(f"{pg.named('samples')} must be at least 1, got {how.samples}.")
+        flow, factor = trained.model, self.refine if how.refine is None else how.refine
+
+        def told(done: int) -> None:
+            tell("drawing" if done < how.samples else "checking the solver", done, how.samples)
+
+        chunks = pg.weighted_chunks(flow.refined(factor), self.target, key=key, n=how.samples, tell=told)
+        measurement = None if self.measure is None else self.measure(how.samples)
+        draws, kept = _gone_through(chunks, measurement)
+        found = pg.evaluate(
+            flow, self.target, key=key, sample_target=self.sample_target, refine=factor, draws=draws
+        )
+        more, arrays = measurement.finish(found) if measurement else ({}, self._pictured(kept))
+        numbers = dataclasses.asdict(found) | {
+            "verdict": found.verdict.to_json(),
+            "warnings": found.warnings,
+            "refine": factor,
+            "solver_evaluations": round(found.evaluations * how.samples),
+        }
+        if self.objective.log_z is not None:
+            numbers |= {"log_z_known": self.objective.log_z, "log_z_known_err": self.objective.log_z_err}
+        yield pg.Findings(numbers | more, arrays)
+
+    def _pictured(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Add the target's log density on a grid to draws of a plane: its contours."""
+        x = kept["x"][np.isfinite(kept["x"]).reshape(len(kept["x"]), -1).all(axis=1)]
+        if x.shape[1:] != (2,) or len(x) < 2:
+            return kept
+        low, high = np.quantile(x, [0.001, 0.999], axis=0)
+        axes = [np.linspace(a, b, _GRID, dtype=x.dtype) for a, b in zip(low, high, strict=True)]
+        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+        height = np.asarray(jax.jit(jax.vmap(self.target.log_prob))(grid))
+        return kept | {"grid": np.stack(axes), "grid_log_prob": height.reshape(_GRID, _GRID)}
+
+    def sample(
+        self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
+    ) -> dict[str, np.ndarray]:
+        """Draw `x`, `log_q` and `log_weight`: beside these arrays, only a chunk of draws is in memory."""
+        flow = model.refined(self.refine if refine is None else refine)
+        arrays: dict[str, np.ndarray] = {}
+        done = 0
+        for chunk in pg.weighted_chunks(flow, self.target, key=key, n=n):
+            parts = {name: chunk[name] for name in ("x", "log_q", "log_weight")}
+            arrays = arrays or {k: np.empty((n, *v.shape[1:]), v.dtype) for k, v in parts.items()}
+            for name, part in parts.items():
+                arrays[name][done : done + len(part)] = part
+            done += len(chunk["x"])
+        return arrays
+
+
+def _gone_through(
+    chunks: Iterator[dict[str, np.ndarray]], measurement: Measurement | None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Go through the chunks once: return all weights, and as many draws as a picture shows."""
+    log_weight, evaluations, shown = [], [], []
+    for chunk in chunks:
+        log_weight.append(chunk["log_weight"])
+        evaluations.append(chunk["evaluations"])
+        if measurement is not None:
+            measurement.add(chunk)
+        elif sum(map(len, shown)) < _SHOWN:
+            shown.append(chunk["x"])
+    draws = {"evaluations": np.stack(evaluations), "log_weight": np.concatenate(log_weight)}
+    x = np.concatenate(shown)[:_SHOWN] if shown else np.empty((0, 1))
+    return draws, {"x": x, "log_weight": draws["log_weight"][: len(x)]}

@@ -1,0 +1,125 @@
+"""Lattice phi^4 theory in two dimensions, as in the paper. No JAX here: the command line answers for help."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pathgrad as pg
+
+from ..flows.experiment import AbstractFlowExperiment
+from . import ladder, origin, words
+from .options import PRESETS, Phi4Options
+
+
+class Phi4Experiment(AbstractFlowExperiment):
+    """Fit a flow to lattice phi^4 theory in two dimensions, with the symmetries of the lattice built in."""
+
+    name: ClassVar[str] = origin.NAME
+    summary: ClassVar[str] = "fit a flow to lattice phi^4 theory, as in the paper"
+    Options: ClassVar[type] = Phi4Options
+    presets: ClassVar[Mapping[str, str]] = {
+        "fast": "a free-field base and a small model, for a CPU",
+        "paper": "the published model and training, for a GPU and a day",
+        "best": "a ladder of runs by gauss-newton, from size 6 to the one asked for (6, 8, 12, 20 or 32) "
+        "with a growing model, in one directory for each size; of the other options it takes the seed and "
+        "those of the run directory only",
+    }
+    told: ClassVar[tuple[str, ...]] = origin.at_any_age((*AbstractFlowExperiment.told, "size", "init_from"))
+    rivalling: ClassVar[tuple[str, ...]] = origin.at_any_age(AbstractFlowExperiment.rivalling)
+
+    def preset(self, /, **given: str) -> Phi4Options:
+        """Return the options of a preset; lattice and model are those of the run to begin with."""
+        chosen, source = PRESETS.get(given.get("preset", ""), Phi4Options()), given.get("init_from")
+        if not source or given.get("preset") == "best":  # which refuses to begin with another run
+            return chosen
+        before: Phi4Options = origin.open_source(source).settings
+        begun = dataclasses.replace(before, training=chosen.training, init_from=None)
+        if given.get("size") in (None, str(before.size)):
+            return begun
+        # The model goes on as it was; coupling and mass of the base belong to the lattice they were for.
+        flow = dataclasses.replace(before.flow, base_mass_squared=None)
+        return dataclasses.replace(begun, coupling=None, flow=flow)
+
+    def settled(self, options: Phi4Options) -> tuple[Phi4Options, list[str]]:
+        """Make the path of the run to begin with independent of where this one is evaluated from."""
+        source = options.init_from and str(Path(options.init_from).expanduser().absolute())
+        return dataclasses.replace(options, init_from=source), []
+
+    def planned(self, options: Phi4Options, preset: str, out: Path) -> list[tuple[Path, Phi4Options]]:
+        """Return the one run, or those of the ladder."""
+        return ladder.planned(options, out) if preset == "best" else [(out, options)]
+
+    def series(self, out: Path) -> list[Path]:
+        """Return the directories of the highest ladder."""
+        return [out / f"L{size}" for size in ladder.SIZES]
+
+    def build(self, options: Phi4Options) -> Any:
+        from .problem import build
+
+        return build(options)
+
+    def begin(self, options: Phi4Options, model: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the untrained flow, or the one that another run has learnt."""
+        if options.init_from is None:
+            return model, {}
+        from .transfer import begin
+
+        return begin(options.init_from, model)
+
+    def may_change(self, options: Phi4Options) -> tuple[str, ...]:
+        """Return which options may be given anew: of a run that began with one that was moved, its place."""
+        moved = options.init_from is not None and not Path(options.init_from).exists()
+        return (*super().may_change(options), *(["init_from"] if moved else []))
+
+    def problem(self, options: pg.OptionsTable) -> str:
+        """Return the size of the lattice."""
+        return f"L = {options.get('size', Phi4Options.size)}"
+
+    def size(self, options: pg.OptionsTable) -> float:
+        """Return the sites along an axis."""
+        return pg.number_in(options, "size") or float(Phi4Options.size)
+
+    def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
+        """Return what runs have in common that belong to one group.
+
+        Seeds often begin each with its own smaller lattice: those may differ by their seed too.
+        """
+        return self._alike(options, origin.GENERATIONS)
+
+    def _alike(self, options: pg.OptionsTable, generations: int) -> dict[str, Any]:
+        found = super().alike(options)
+        source = origin.source_of(options)
+        if source is None:
+            return found | {"begun": "from scratch"}
+        parent = origin.parent_of(options) if generations else None
+        if parent is None:  # moved or removed: then its name has to do
+            return found | {"begun": f"from {Path(source).name}"}
+        del found["init_from"]
+        before = self._alike(parent.options, generations - 1)
+        found |= {origin.inherited(name): value for name, value in before.items()}
+        return found | {"begun": f"from {self.problem(parent.options)}"}
+
+    def seconds_before(self, run: pg.Run) -> float:
+        return origin.seconds_before(run)
+
+    def doubts(self, runs: Sequence[pg.Run], seconds: float) -> list[str]:
+        said = super().doubts(runs, seconds)
+        if origin.source_of(runs[0].options) is not None:
+            said.append("The training of the runs they began with is not counted.")
+        return said
+
+    def tables(self, run: pg.Run) -> list[pg.ResultTable]:
+        """Return the observables."""
+        return words.tables(run)
+
+    def warnings(self, run: pg.Run) -> list[str]:
+        return [*super().warnings(run), *words.warnings(run)]
+
+    def panels(self) -> Mapping[str, pg.Panel]:
+        from .figures import PANELS
+
+        return {"weights": super().panels()["weights"], **PANELS}
+
+
+PHI4 = Phi4Experiment()

@@ -1,0 +1,1 @@
+"""Small targets with known answers."""

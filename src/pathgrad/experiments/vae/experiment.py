@@ -1,0 +1,186 @@
+"""Variational autoencoders of images. No JAX here: the command line answers for help."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pathgrad as pg
+
+from .data.contents import resolve
+from .data.sources import SOURCES, data_folder
+from .options import AutoencoderEvaluateOptions, AutoencoderOptions, known_of, preset
+from .verdict import read_verdict
+from .words import explained, warming_up
+
+_CURVES = (
+    pg.Quantity("loss", "loss of training", means="nats per image; down is better"),
+    pg.Quantity("kl", "KL term", means="nats per image that the latent code takes"),
+    # Noise of the divergence, and a decoder that is trained too, keep it from vanishing.
+    pg.Quantity("gradient_norm", "gradient norm", axis="log", means="of the flow and both networks together"),
+    pg.Quantity("gradient_snr", "signal-to-noise ratio of the gradient", axis="log", means="up is better"),
+    pg.Quantity("evaluations", "field evaluations of a step", means="what the ODE solver had to do"),
+    pg.Quantity("evaluations_backward", "field evaluations of the backward pass", means="of the adjoint"),
+)
+_REACHED = (pg.Quantity("epochs", "epochs"), pg.Quantity("best_epoch", "best epoch"))
+_COSTS = (
+    pg.Quantity("forward_evaluations", "forward evaluations", "{:.1f}"),
+    pg.Quantity("backward_evaluations", "backward evaluations", "{:.1f}"),
+    pg.Quantity("step_ms", "ms/step", "{:.1f}"),
+    pg.Quantity("seconds", "training, s", "{:.1f}"),
+    pg.Quantity("skipped", "skipped", "count"),
+)
+
+
+class VaeExperiment(pg.AbstractExperiment):
+    """Train a variational autoencoder whose posterior is a continuous flow."""
+
+    name: ClassVar[str] = "vae"
+    summary: ClassVar[str] = "train a variational autoencoder of images, its posterior a flow"
+    Options: ClassVar[type] = AutoencoderOptions
+    EvaluateOptions: ClassVar[type] = AutoencoderEvaluateOptions
+    presets: ClassVar[Mapping[str, str]] = {
+        "small": "a smaller model for a CPU, with a short warm-up of the KL term",
+        "paper": "the published model and training of the data set: for a GPU and a day",
+    }
+    # A checkpoint holds the weights four times: now, at their best, and the optimiser's two moments (and a
+    # fifth time where their average is kept).
+    checkpoint_seconds: ClassVar[float] = 300.0
+    silent: ClassVar[tuple[str, ...]] = ("training.seed", "data", "training.epochs")
+    told: ClassVar[tuple[str, ...]] = ("dataset", "training.estimator")
+    rivalling: ClassVar[tuple[str, ...]] = tuple(
+        f"training.{name}" for name in ("estimator", "epochs", "max_seconds", "patience")
+    )
+
+    def defaults(self, /, **given: str) -> AutoencoderOptions:
+        return preset(given.get("preset", "small"), given.get("dataset", "mnist"))
+
+    def settled(self, options: AutoencoderOptions) -> tuple[AutoencoderOptions, list[str]]:
+        """Name the folder and the data that are there, and say so where these are not what was asked for."""
+        if options.data is not None:  # a run is evaluated from other places than it was trained from
+            data = str(Path(options.data).expanduser().resolve())
+            options = dataclasses.replace(options, data=data)
+        found = resolve(options.dataset, data_folder(options.data))
+        if found == options.dataset:
+            return options, []
+        note = (
+            f"chardata.mat of {options.dataset} is not there; training on {found}, whose likelihoods cannot "
+            "be compared with published ones."
+        )
+        return dataclasses.replace(options, dataset=found), [note]  # pyright: ignore[reportArgumentType]
+
+    def build(self, options: AutoencoderOptions) -> Any:
+        from .problem import AutoencoderProblem
+
+        return AutoencoderProblem(options)
+
+    def may_change(self, options: AutoencoderOptions) -> tuple[str, ...]:
+        return "training.epochs", "training.patience", "training.max_seconds", "data"
+
+    def problem(self, options: pg.OptionsTable) -> str:
+        return str(options.get("dataset", AutoencoderOptions.dataset))
+
+    def title(self, options: pg.OptionsTable) -> str:
+        return f"{self.name} {known_of(self.problem(options)).title}"
+
+    def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
+        return "epoch", pg.number_in(options.get("training"), "epochs")
+
+    def doubts(self, runs: Sequence[pg.Run], seconds: float) -> list[str]:
+        """Say whether the KL warm-up was over after so many seconds of training."""
+        rows = [row for run in runs for row in [row for row in run.rows if row.seconds <= seconds][-1:]]
+        weights = [beta for row in rows if (beta := warming_up(row)) is not None]
+        said = f"The KL warm-up of {runs[0].method} was not over there: the KL term weighed"
+        return [f"{said} {min(weights):.2g}."] if weights else []
+
+    def followed(self, options: pg.OptionsTable) -> pg.Quantity:
+        means = "of images that are not trained on; down is better"
+        return self._likelihood(
+            options, "validation", "negative ELBO of the validation", means=means, best=True
+        )
+
+    def result(self, options: pg.OptionsTable) -> pg.Quantity:
+        return self._likelihood(options, "negative_elbo", "negative ELBO", compared=True)
+
+    def published(self, options: pg.OptionsTable) -> Mapping[str, float]:
+        return known_of(self.problem(options)).results
+
+    def curves(self, options: pg.OptionsTable) -> Sequence[pg.Quantity]:
+        return _CURVES
+
+    def measured(self, options: pg.OptionsTable) -> Sequence[pg.Quantity]:
+        return (
+            pg.Quantity("images", "test images", "count"),
+            pg.Quantity("failed", "failed images", "count"),
+            pg.Quantity("epoch", "epoch"),
+            self._likelihood(options, "best_validation", "best validation"),
+            self.result(options),
+            self._likelihood(options, "negative_elbo_by_batch", "by batch, as the authors average"),
+            pg.Quantity("bits_per_dim", "bits/dim", "{:.4f}"),
+            pg.Quantity("reconstruction", "reconstruction", "{:.2f}", "nats"),
+            pg.Quantity("kl", "KL", "{:.2f}", "nats"),
+            self._likelihood(options, "nll", "NLL", compared=True),
+            # Fewer draws make it larger, and other images are other ones: then it cannot be compared.
+            pg.Quantity("nll_images", "NLL images", "count", compared=True),
+            pg.Quantity("nll_samples", "NLL draws", "count", compared=True),
+            self._likelihood(options, "nll_images_negative_elbo", "negative ELBO of the same images"),
+            pg.Quantity("nll_effective_samples", "effective draws, median", "{:.1f}"),
+            pg.Quantity("solver_shift_rms", "solver shift, RMS", "{:.1e}", "nats"),
+            pg.Quantity("evaluations", "field evaluations", "{:.1f}"),
+        )
+
+    def _likelihood(self, options: pg.OptionsTable, name: str, title: str, **more: Any) -> pg.Quantity:
+        """Return a quantity in the unit of the data set: for shades of grey, bits per pixel are usual."""
+        source = SOURCES.get(self.problem(options))
+        if source is None or source.levels == 2:
+            return pg.Quantity(name, title, "{:.2f}", "nats", better=-1, **more)
+        bit = math.prod(source.pixels) * math.log(2)
+        return pg.Quantity(name, title, "{:.3f}", "bits/dim", bit, better=-1, **more)
+
+    def columns(self, options: pg.OptionsTable) -> list[pg.Quantity]:
+        measured = self.measured(options)
+        best = [quantity for quantity in measured if quantity.name == "best_validation"]
+        return [*_REACHED, *best, *(quantity for quantity in measured if quantity.compared), *_COSTS]
+
+    def totals(self, rows: Sequence[pg.Row]) -> dict[str, Any]:
+        """Return the epochs of a training, and the mean field evaluations of all its steps."""
+        epochs = [epoch for row in rows if (epoch := row.value("epoch")) is not None]
+        return {
+            "epochs": epochs[-1] if epochs else None,
+            "forward_evaluations": _mean_of_steps(rows, "evaluations"),
+            "backward_evaluations": _mean_of_steps(rows, "evaluations_backward"),
+        }
+
+    def verdict(self, evaluation: pg.Numbers) -> pg.Verdict | None:
+        return read_verdict(evaluation)
+
+    def explained(self, runs: Sequence[pg.Run]) -> list[str]:
+        return explained(runs)
+
+    def warnings(self, run: pg.Run) -> list[str]:
+        """Say whether the KL warm-up is over."""
+        beta = warming_up(run.last)
+        if beta is None:
+            return []
+        return [
+            f"The KL warm-up is not over: the KL term weighs {beta:.2g} of 1. Train for more epochs, or with "
+            f"fewer `{pg.named('warmup_epochs')}`."
+        ]
+
+    def panels(self) -> Mapping[str, pg.Panel]:
+        from .figures import PANELS
+
+        return PANELS
+
+
+def _mean_of_steps(rows: Sequence[pg.Row], name: str) -> float | None:
+    before = [0, *(row.step for row in rows)]
+    known = [
+        (row.step - b, v) for row, b in zip(rows, before, strict=False) if (v := row.value(name)) is not None
+    ]
+    steps = sum(block for block, _ in known)
+    return sum(block * value for block, value in known) / steps if steps else None
+
+
+VAE = VaeExperiment()

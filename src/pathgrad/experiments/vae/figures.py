@@ -1,0 +1,139 @@
+"""Pictures of autoencoders: images beside their reconstructions, draws, and how they were trained."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+import pathgrad as pg
+from pathgrad._runs import series
+from pathgrad._show.curves import curve_panel
+from pathgrad._show.style import INK, RULE, SOFT, How, line, looks_of, tiled
+from pathgrad._words.text import plain
+
+from .words import warming_up
+
+_MOST_PAIRS, _MOST_SAMPLES = 24, 64  # more would be too small to be seen
+
+
+def draw_pairs(axes: Axes, groups: Sequence[pg.Group]) -> str:
+    """Draw test images, and below each its reconstruction."""
+    arrays, label = groups[0].first.arrays, groups[0].label
+    originals, means = _images(arrays["originals"]), _images(arrays["reconstructions"])
+    if originals.shape[1:] != means.shape[1:]:
+        raise pg.MissingData("test images and reconstructions are not of one size.")
+    shown = min(len(originals), len(means), _MOST_PAIRS)
+    levels = int(arrays.get("levels", np.array(256)))
+    originals, means = originals[:shown] / max(levels - 1, 1), means[:shown]
+    between = np.full((shown, 1, means.shape[2]), np.nan)
+    _show(axes, np.concatenate([originals, between, means], axis=1), gap=4)
+    error = float(np.sqrt(np.mean((originals - means) ** 2)))
+    return (
+        f"{shown} test images, each above its reconstruction by {label}; root mean square difference of the "
+        f"pixels {error:.3f} of 1."
+    )
+
+
+def draw_samples(axes: Axes, groups: Sequence[pg.Group]) -> str:
+    images = _images(groups[0].first.arrays["samples"])[:_MOST_SAMPLES]
+    _show(axes, images)
+    mean = f"mean pixel {images.mean():.2f} of 1"
+    return f"{len(images)} images that {groups[0].label} draws from its prior; {mean}."
+
+
+def _images(array: np.ndarray) -> np.ndarray:
+    if array.ndim != 3:
+        raise pg.MissingData("what the evaluation has kept are no images.")
+    return np.asarray(array, float)
+
+
+def _show(axes: Axes, images: np.ndarray, gap: int = 2) -> None:
+    room = axes.get_window_extent()
+    axes.imshow(tiled(images, room.width / room.height, gap), cmap="gray", vmin=0, vmax=1)
+    axes.set_anchor("N")  # pictures side by side begin at one height
+    axes.set_axis_off()
+
+
+def draw_validation(axes: Axes, groups: Sequence[pg.Group]) -> str:
+    """Draw the validation against epoch; of a run alone, the bound of training and test images too.
+
+    Whatever the KL term weighed in training, it is the negative ELBO itself.
+    """
+    runs, first = [run for group in groups for run in group.runs], groups[0].first
+    quantity = first.experiment.followed(first.options)
+    further = _draw_further(axes, runs[0], quantity) if len(runs) == 1 else []
+    said = ""
+    if any(run.best for run in runs) or not axes.lines:  # without either, it says what is missing
+        said = curve_panel(quantity, "epoch", is_followed=True).draw(axes, groups)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, series.interesting(further)[0] - 0.06 * (high - low)), high)
+    _shade_warmup(axes, runs)
+    axes.set(xlabel="epoch", ylabel=f"negative ELBO ({quantity.unit})")
+    bests = [run.best for run in runs if run.best is not None]
+    best = [f"{quantity.write(quantity.value(b.to_json()))} at epoch {plain(b.epoch)}" for b in bests]
+    return f"{said} At best: {', '.join(best) or 'not known yet'}.".strip()
+
+
+def _draw_further(axes: Axes, run: pg.Run, quantity: pg.Quantity) -> list[series.Points]:
+    """Draw the bound of the training images, smoothed, and a diamond for that of the test images."""
+    # The loss is another number where the KL term does not weigh in full.
+    parts = [(row, row.value("reconstruction"), row.value("kl")) for row in run.rows]
+    both = [(row.value("epoch"), a + b) for row, a, b in parts if a is not None and b is not None]
+    x, values = series.points_of(both)
+    smooth = x, series.rolling_mean(values, series.usual_window(len(values))) / quantity.scale
+    line(axes, *smooth, color=SOFT, lw=1.2, label="training images (rolling mean)")
+    found = run.experiment.result(run.options).value(run.evaluation)
+    test = series.points_of([(pg.number_in(run.evaluation, "epoch"), found)])
+    line(axes, *test, ls="none", marker="D", color=INK, label="test images", zorder=4)
+    return [smooth, test]
+
+
+def _shade_warmup(axes: Axes, runs: Sequence[pg.Run]) -> None:
+    """Shade the epochs in which the KL term did not weigh in full."""
+    rows = [row for run in runs for row in run.rows if warming_up(row) is not None]
+    early = [epoch for row in rows if (epoch := row.value("epoch")) is not None]
+    if early:
+        # With an edge, else what explains the shading in a legend would not be seen on it.
+        how: How = {"facecolor": RULE, "edgecolor": SOFT, "lw": 0.5, "alpha": 0.55, "zorder": 0}
+        axes.axvspan(0, max(early), label="KL warm-up", **how)
+
+
+def draw_evaluations(axes: Axes, groups: Sequence[pg.Group]) -> str:
+    """Draw the field evaluations of a step, mean of seeds: of the forward solves thick, backward thin."""
+    said = []
+    for group, how in zip(groups, looks_of(groups), strict=True):
+        ends = []
+        for name, width in (("evaluations", 2.0), ("evaluations_backward", 0.9)):
+            found = [series.column(run.rows, "step", name) for run in group.runs]
+            x, mean = series.mean_curve([curve for curve in found if len(curve[0])])
+            smooth = series.rolling_mean(mean, series.usual_window(len(mean)))
+            line(axes, x, smooth, lw=width, label=group.label if width > 1 else None, **how)
+            ends += [f"{smooth[-1]:.4g}"] if len(smooth) else []
+        if ends:
+            said.append(f"{group.label}: {' and '.join(ends)} at the end.")
+    if not said:
+        raise pg.MissingData("no block of steps has ended yet.")
+    axes.set(xlabel="training step", ylabel="field evaluations per step")
+    return f"Field evaluations of a step, forward and backward. {' '.join(said)}"
+
+
+PANELS = {
+    "images": pg.Panel(
+        "Reconstructions",
+        draw_pairs,
+        "test images, each above its reconstruction (mean pixels)",
+        is_of_one=True,
+        needs=("originals", "reconstructions"),
+        width=6.8,
+    ),
+    "samples": pg.Panel(
+        "New images", draw_samples, "drawn from the prior (mean pixels)", is_of_one=True, needs=("samples",)
+    ),
+    "validation": pg.Panel(
+        "Negative ELBO",
+        draw_validation,
+        "down is better; a dot is the best validation, whose model is kept",
+        width=6.8,
+    ),
+    "evaluations": pg.Panel("Field evaluations", draw_evaluations, "thick: forward, thin: backward"),
+}
