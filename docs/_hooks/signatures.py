@@ -21,9 +21,7 @@ class Signatures(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_) -> None:
         bases = [str(base).rpartition(".")[2] for base in cls.bases]
-        made_of_fields = any(
-            b in ("Module", "NamedTuple") or b.startswith("Abstract") for b in bases
-        )
+        made_of_fields = any(b in ("Module", "NamedTuple") or b.startswith("Abstract") for b in bases)
         if not made_of_fields or cls.name.startswith("Abstract") or "__init__" in cls.members:
             return
         parameters = [griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)]
@@ -42,9 +40,7 @@ def _parameter(attribute: griffe.Attribute) -> griffe.Parameter:
         given = {a.name: a.value for a in default.arguments if isinstance(a, griffe.ExprKeyword)}
         default = given.get("default")
     kind = griffe.ParameterKind.positional_or_keyword
-    return griffe.Parameter(
-        attribute.name, annotation=attribute.annotation, kind=kind, default=default
-    )
+    return griffe.Parameter(attribute.name, annotation=attribute.annotation, kind=kind, default=default)
 
 
 def _mend_axes(annotation: object) -> None:
