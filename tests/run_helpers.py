@@ -40,7 +40,9 @@ def because(*reasons):
     return Verdict.of(Reason[name] for name in reasons)
 
 
-def make_run(path, rows, *, experiment="phi4", estimator="path", seed=0, steps=None, provenance=None, **options):
+def make_run(
+    path, rows, *, experiment="phi4", estimator="path", seed=0, steps=None, provenance=None, **options
+):
     """Write a run; `options` are those of the experiment, beside those of training."""
     training = {"estimator": estimator, "steps": steps or 10 * len(rows), "seed": seed}
     training |= {"learning_rate": options.pop("learning_rate", 0.01), "decay": "cosine"}

@@ -98,11 +98,8 @@ def test_draws_of_the_prior_keep_their_order(evaluated):
 
 def test_panels_say_what_they_need(evaluated, four):
     whole, bare = (pg.Run.open(path, VAE) for path in (evaluated[0], four[0]))
-    assert [panel.can_draw(whole) for panel in VAE.panels().values()] == [True] * 4
-    assert [name for name, panel in VAE.panels().items() if panel.can_draw(bare)] == [
-        "validation",
-        "evaluations",
-    ]
+    assert [panel.can_draw(whole) for panel in VAE.panels().values()] == [True] * 3
+    assert [name for name, panel in VAE.panels().items() if panel.can_draw(bare)] == ["validation"]
 
 
 def test_what_are_no_images_is_not_drawn(tmp_path):
@@ -152,17 +149,6 @@ def test_validation_of_seeds_and_their_mean(four):
     assert "4.400 bits/dim at epoch 3, 4.420 bits/dim at epoch 3" in said
 
 
-def test_forward_evaluations_are_thick_and_backward_thin(four):
-    axes, said = drawn("evaluations", *four)
-    assert list(labelled(axes)) == ["path", "total"]
-    forward, backward = axes.lines[:2]
-    assert forward.get_linewidth() > backward.get_linewidth()
-    np.testing.assert_allclose(points(forward)[0], 8 * np.arange(1, 9))
-    np.testing.assert_allclose(points(forward)[1], 40 + np.arange(8))
-    np.testing.assert_allclose(points(backward)[1], 34.0)
-    assert "path: 47 and 34 at the end." in said
-
-
 @pytest.mark.parametrize(
     ("dataset", "ends", "values"),
     [
@@ -182,9 +168,8 @@ def test_published_values_must_not_squeeze_the_curves(dataset, ends, values, tmp
 
 def test_runs_that_have_hardly_begun(tmp_path):
     make_vae(tmp_path / "none", [])
-    for name in ("validation", "evaluations"):
-        with pytest.raises(pg.MissingData):
-            drawn(name, tmp_path / "none")
+    with pytest.raises(pg.MissingData):
+        drawn("validation", tmp_path / "none")
     make_vae(tmp_path / "begun", vae_rows([100.0])[:1], dataset="mnist")
     axes, _ = drawn("validation", tmp_path / "begun")
     assert list(labelled(axes)) == ["training images (rolling mean)"]

@@ -144,10 +144,4 @@ def _is_provisional(quantity: pg.Quantity, run: pg.Run) -> bool:
 def _notes(groups: Sequence[pg.Group]) -> list[str]:
     """Return what a reader of the table must know."""
     runs = [(n, r) for group in groups for n, r in zip(group.names, group.runs, strict=True)]
-    notes = []
-    for name, run in runs:
-        said = [*run.troubles]
-        if run.is_evaluated and run.verdict is not None:
-            said += run.verdict.explain(run.evaluation, as_options)
-        notes += [f"{name}: {as_options(text)}" for text in [*said, *run.experiment.warnings(run)]]
-    return notes
+    return [f"{name}: {as_options(text)}" for name, run in runs for text in run.warnings]

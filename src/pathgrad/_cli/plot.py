@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pathgrad as pg
 from pathgrad._runs.panel import Panel
+from pathgrad._show.curves import curve_panel, length_of
 from pathgrad._show.figure import overview_figure, panel_figure, time_figure, training_figure
 from pathgrad._words.errors import UserError
 
@@ -31,8 +32,8 @@ class Plot:
     figure: str = "all"
     """training: curves against step (or epoch) and time. time: against time on a logarithmic scale, for
     methods whose steps cannot be compared; the time of the runs they began with is counted. all: everything
-    about a single run, the training of several. Else the name of a figure that the experiment offers; a
-    wrong one is answered by the list of them."""
+    about a single run, the training of several. Else the name of a figure that the experiment offers, or of a
+    number that its training logs; a wrong one is answered by the list of them."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -55,13 +56,19 @@ def run(prog: str, words: list[str]) -> int:
 def _panel(name: str, groups: list[pg.Group]) -> Panel:
     """Return the panel of a name that all experiments at hand offer."""
     for group in groups:
-        known = group.first.experiment.panels()
+        known = _offered(group.first)
         if name not in known:
             raise UserError(
                 f"--figure {name} is not offered for {group.problem}: choose from "
                 f"{', '.join([*_GENERAL, *known])}."
             )
-    return groups[0].first.experiment.panels()[name]
+    return _offered(groups[0].first)[name]
+
+
+def _offered(run: pg.Run) -> dict[str, Panel]:
+    """Return what the experiment of a run draws, and a curve of each number that its training logs."""
+    curves = {q.name: curve_panel(q, length_of(run)) for q in run.experiment.curves(run.options)}
+    return curves | dict(run.experiment.panels())
 
 
 def _warn_of_old(runs: list[pg.Run]) -> None:

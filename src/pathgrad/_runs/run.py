@@ -19,6 +19,7 @@ from .._words.errors import UserError
 from .experiment import AbstractExperiment, OptionsTable, build, find_experiment
 from .rundir import RunDir, RunError
 from .status import Status, status_of
+from .warnings import warnings_of
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -229,6 +230,11 @@ class Run:
     def status(self) -> Status:
         """How far it is, and how to go on with one that stopped."""
         return status_of(self)
+
+    @functools.cached_property
+    def warnings(self) -> list[str]:
+        """What keeps it from being trusted, each with its remedy."""
+        return warnings_of(self)
 
     @property
     def evaluate_command(self) -> str:

@@ -41,7 +41,7 @@ class Training(NamedTuple):
 def training_panels(groups: Sequence[Group]) -> list[Training]:
     """Return what there is to draw of the training of groups of one problem; what is followed comes first."""
     experiment, options = groups[0].first.experiment, groups[0].first.options
-    length: Axis = "epoch" if experiment.length(options)[0] == "epoch" else "step"
+    length = length_of(groups[0].first)
     followed = experiment.followed(options)
     others = [(q, _values(groups, q)) for q in experiment.curves(options)]
     varied = [q for q, values in others if len(values) == 1 or len(set(values)) > 1]
@@ -50,6 +50,11 @@ def training_panels(groups: Sequence[Group]) -> list[Training]:
         by_length, by_time = (curve_panel(q, axis, is_followed=q is followed) for axis in (length, "seconds"))
         found.append(Training(q, by_length, by_time, length))
     return found
+
+
+def length_of(run: Run) -> Axis:
+    """Return what a training is counted in."""
+    return "epoch" if run.experiment.length(run.options)[0] == "epoch" else "step"
 
 
 def constants(groups: Sequence[Group]) -> list[str]:

@@ -11,7 +11,7 @@ from ..._numbers.quantity import Quantity, number_in
 from ..._numbers.verdict import Level
 from ..._runs.group import Group
 from ..._runs.run import Run
-from ..._train.row import Row
+from ..._runs.warnings import last_finite
 from ..._words.text import UNKNOWN, count, duration, listed
 
 
@@ -99,14 +99,6 @@ def last_value(run: Run, quantity: Quantity) -> float | None:
     return (max if quantity.better > 0 else min)(values, default=None)
 
 
-def _last_finite(run: Run) -> Row | None:
-    """Return the last row that has what is followed. What is judged by its best need not be in every row."""
-    followed = run.experiment.followed(run.options)
-    if followed.best:
-        return run.last
-    return next((row for row in reversed(run.rows) if row.value(followed.name) is not None), None)
-
-
 def _level(run: Run) -> Trust:
     return _TRUST[run.experiment.level(run)]
 
@@ -116,9 +108,9 @@ def _so_far(group: Group) -> tuple[Trust, str]:
     levels = [Trust.GOOD]
     for run in group.runs:
         if run.is_evaluated:
-            levels += [_level(run)] + ([Trust.FAIR] if _warnings_of(run) else [])
+            levels += [_level(run)] + ([Trust.FAIR] if run.warnings else [])
         else:
-            row = _last_finite(run)
+            row = last_finite(run)
             is_broken = row is not run.last or (row is not None and row.below_bound)
             levels += [Trust.BAD] if is_broken or _level(run) is Trust.BAD else []
     level = max(levels)
@@ -160,36 +152,10 @@ def collect_warnings(group: Group) -> list[str]:
     """Return what is wrong with the runs, each once, with the names of those it is about."""
     found: dict[str, list[str]] = {}
     for run, name in zip(group.runs, group.names, strict=True):
-        for text in _warnings_of(run):
+        for text in run.warnings:
             found.setdefault(text, []).append(name)
     every = len(group.runs)
     return [t if len(names) == every else f"{', '.join(names)}: {t}" for t, names in found.items()]
-
-
-def _warnings_of(run: Run) -> list[str]:
-    said = list(run.troubles)
-    if run.is_evaluated and run.verdict is not None:
-        said += run.verdict.explain(run.evaluation, str)  # names of arguments stay marked
-    said += run.experiment.warnings(run)
-    if skipped := run.at_end("skipped"):
-        said.append(
-            f"{count(skipped)} steps of training were skipped, because their loss or gradient was not "
-            "finite. A lower learning rate or more solver steps help."
-        )
-    if below := sum(bool(row.below_bound) for row in run.rows):
-        said.append(
-            f"In {below} of {len(run.rows)} blocks the loss was below its bound by more than chance, which "
-            "no density can reach: the solver was too coarse there. Take more solver steps."
-        )
-    row = _last_finite(run)
-    if row is not None and row is not run.last:
-        since = len(run.rows) - 1 - run.rows.index(row)
-        title = run.experiment.followed(run.options).title
-        said.append(
-            f"The last {title} of training is of step {count(row.step)}; the {count(since)} blocks since "
-            "have no finite number. Begin again with a lower learning rate or more solver steps."
-        )
-    return said
 
 
 def _facts(group: Group) -> list[tuple[str, str]]:

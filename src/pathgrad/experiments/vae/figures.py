@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 import pathgrad as pg
 from pathgrad._runs import series
 from pathgrad._show.curves import curve_panel
-from pathgrad._show.style import INK, RULE, SOFT, How, line, looks_of, tiled
+from pathgrad._show.style import INK, RULE, SOFT, How, line, tiled
 from pathgrad._words.text import plain
 
 from .words import warming_up
@@ -98,25 +98,6 @@ def _shade_warmup(axes: Axes, runs: Sequence[pg.Run]) -> None:
         axes.axvspan(0, max(early), label="KL warm-up", **how)
 
 
-def draw_evaluations(axes: Axes, groups: Sequence[pg.Group]) -> str:
-    """Draw the field evaluations of a step, mean of seeds: of the forward solves thick, backward thin."""
-    said = []
-    for group, how in zip(groups, looks_of(groups), strict=True):
-        ends = []
-        for name, width in (("evaluations", 2.0), ("evaluations_backward", 0.9)):
-            found = [series.column(run.rows, "step", name) for run in group.runs]
-            x, mean = series.mean_curve([curve for curve in found if len(curve[0])])
-            smooth = series.rolling_mean(mean, series.usual_window(len(mean)))
-            line(axes, x, smooth, lw=width, label=group.label if width > 1 else None, **how)
-            ends += [f"{smooth[-1]:.4g}"] if len(smooth) else []
-        if ends:
-            said.append(f"{group.label}: {' and '.join(ends)} at the end.")
-    if not said:
-        raise pg.MissingData("no block of steps has ended yet.")
-    axes.set(xlabel="training step", ylabel="field evaluations per step")
-    return f"Field evaluations of a step, forward and backward. {' '.join(said)}"
-
-
 PANELS = {
     "images": pg.Panel(
         "Reconstructions",
@@ -135,5 +116,4 @@ PANELS = {
         "down is better; a dot is the best validation, whose model is kept",
         width=6.8,
     ),
-    "evaluations": pg.Panel("Field evaluations", draw_evaluations, "thick: forward, thin: backward"),
 }
