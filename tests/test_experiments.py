@@ -7,12 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import pathgrad as pg
+from pathgrad._cli.main import main
+from pathgrad._runs import experiment as experiment_module
 from pathgrad._runs.experiment import experiment_names
 
 SOURCE = Path(pg.__file__).parent
@@ -176,6 +182,116 @@ def _table(options):
         return {k: without_none(v) if isinstance(v, dict) else v for k, v in table.items() if v is not None}
 
     return without_none(dataclasses.asdict(options))
+
+
+class Spread(pg.AbstractObjective):
+    """The mean square distance of data from a point."""
+
+    entries: pg.Data = eqx.field(static=True)
+
+    def __call__(self, model, batch):
+        each = jnp.square(batch.data - model)
+        return pg.Estimate(jnp.mean(each), each, pg.outcome_of((each, pg.Outcome.TARGET_NOT_FINITE)))
+
+    @property
+    def data(self):
+        return self.entries
+
+
+class MeanProblem(pg.AbstractProblem):
+    """Find the mean of some numbers: no flow, no density."""
+
+    def __init__(self, options):
+        self.rows = np.arange(8.0, dtype=np.float32) + options.shift
+        method = pg.FirstOrder(optax.sgd(0.3), 8, block=5)
+        objective = Spread(pg.Data(self.rows))
+        self._training = pg.Training(jnp.zeros(()), objective, method, options.training.steps)
+
+    @property
+    def training(self):
+        return self._training
+
+    def evaluate(self, trained, how, *, key, tell):
+        yield pg.Findings({"off": float(trained.model - self.rows.mean())}, {"rows": self.rows})
+
+    def sample(self, model, *, key, n, refine):
+        return {"x": np.full(n, float(model))}
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanTraining:
+    steps: int = 30
+    seed: int = 0
+    max_seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanOptions:
+    """Find the mean of some numbers."""
+
+    shift: float = 0.5
+    training: MeanTraining = MeanTraining()
+
+    @property
+    def name(self):
+        return f"mean-s{self.training.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+class MeanExperiment(pg.AbstractExperiment):
+    """The least that an experiment can be."""
+
+    name = "mean"
+    summary = "find a mean"
+    Options = MeanOptions
+    EvaluateOptions = NoOptions
+
+    def build(self, options):
+        return MeanProblem(options)
+
+    def followed(self, options):
+        return pg.Quantity("loss", "loss", better=-1)
+
+    def result(self, options):
+        return pg.Quantity("off", "distance from the mean", better=-1, compared=True)
+
+    def curves(self, options):
+        return ()
+
+    def measured(self, options):
+        return (self.result(options),)
+
+    def verdict(self, evaluation):
+        return None
+
+
+def test_an_experiment_need_not_fit_a_flow(tmp_path, monkeypatch, capsys):
+    """The abstract methods alone, and every command works: what they do not offer is left out."""
+    known = experiment_module._entry_points()
+    point = types.SimpleNamespace(value="here:MEAN", load=MeanExperiment)
+    monkeypatch.setattr(experiment_module, "_entry_points", lambda: known | {"mean": point})
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1):
+        assert main(["train", "mean", "--shift", "2.5", "--seed", str(seed), "--out", f"s{seed}"]) == 0
+    assert main(["train", "mean", "--out", "s0", "--resume", "--steps", "40"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "s0"]) == 0
+    result = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert (result["experiment"], result["step"]) == ("mean", 40)
+    assert abs(result["off"]) < 1e-5  # 0.4^40 of where it began
+    assert main(["sample", "s0", "--n", "3", "--out", "draws.npz"]) == 0
+    with np.load("draws.npz") as draws:
+        np.testing.assert_allclose(draws["x"], 6.0, rtol=1e-5)
+    assert main(["compare", "s0", "s1", "--plot", "curves.png"]) == 0
+    assert "distance from the mean" in capsys.readouterr().out
+    assert main(["plot", "s0", "--out", "all.png"]) == 0
+    assert main(["report", "s0", "s1", "--out", "page.html"]) == 0
+    assert "distance from the mean" in Path("page.html").read_text()
+    assert abs(pg.Run.open("s0").flow() - 6.0) < 1e-5
 
 
 def test_an_unknown_experiment_is_named_with_those_that_are_there():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pathgrad as pg
+from pathgrad._cli import train as train_command
 from pathgrad._cli.main import main
 from pathgrad._runs import session
 from pathgrad._runs.options import changes
@@ -17,6 +18,7 @@ from pathgrad.experiments.phi4 import ladder
 from pathgrad.experiments.phi4.experiment import PHI4
 from pathgrad.experiments.phi4.options import LatticeFlowOptions
 
+from . import run_helpers
 from .test_phi4_training import with_flow, with_training
 
 BEST = PHI4.defaults(preset="best")
@@ -101,6 +103,22 @@ def test_a_ladder_of_another_version_is_not_mixed_up(short_ladder, tmp_path, cap
     words = ["train", "phi4", "--preset", "best", "--size", "8", "--out", str(tmp_path / "a")]
     assert main([*words, "--resume"]) == 2
     assert "--features 4 -> 6" in capsys.readouterr().err
+
+
+def test_a_ladder_replaces_its_own_runs_alone(short_ladder, tmp_path, monkeypatch):
+    """Of an older, higher ladder nothing is left; what else lies beside it stays."""
+    monkeypatch.setattr(train_command, "train", lambda *given, **more: 130)  # stopped before it trains
+    run_helpers.make_run(tmp_path / "L12", run_helpers.rows_of([0.2]))
+    run_helpers.make_run(tmp_path / "L20", run_helpers.rows_of([0.2]))
+    run_helpers.make_run(tmp_path / "L32", run_helpers.rows_of([0.2]), experiment="toy")
+    run_helpers.make_run(tmp_path / "mine", run_helpers.rows_of([0.2]))
+    (tmp_path / "L20" / "notes.txt").write_text("mine")
+    words = ["train", "phi4", "--preset", "best", "--size", "8", "--out", str(tmp_path)]
+    assert main([*words, "--overwrite"]) == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["L20", "L32", "mine"]
+    assert [path.name for path in (tmp_path / "L20").iterdir()] == ["notes.txt"]
+    for name in ("L32", "mine"):
+        assert (tmp_path / name / "metrics.jsonl").exists()
 
 
 @pytest.mark.slow

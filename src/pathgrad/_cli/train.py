@@ -75,7 +75,8 @@ def _train_series(
         raise UserError("this trains several runs, one after the other: start a single process.")
     if where.overwrite:  # what is left of an older series must not pass for a part of this one
         for path in experiment.series(out):
-            RunDir(path).remove()
+            if (path / "config.toml").exists() and RunDir(path).config.get("experiment") == experiment.name:
+                RunDir(path).remove()
     for path, options in plan:
         print(f"\n{path}", flush=True)
         resumed = None
