@@ -1,2 +1,1 @@
-from .gradients import measure_flow as measure_flow
-from .images import measure_images as measure_images
+from .gradients import measure_gradients as measure_gradients

@@ -11,12 +11,9 @@ import jax.random as jr
 from jax.stages import Compiled
 from jaxtyping import Array, ArrayLike, PyTree
 
-from .options import MeasureOptions
 from .record import Record, Say, ratio, spread
 
 T = TypeVar("T")
-# Called with a function and its arguments; returns further exact costs of that program, by their names.
-Count = Callable[..., Mapping[str, float]]
 
 # Which estimator is compared with which.
 RATIOS = (("path", "total"), ("two-copy", "path"))
@@ -35,17 +32,11 @@ class Work(NamedTuple):
     arrays: PyTree
 
 
-def measure(
-    works: Mapping[str, Work],
-    how: MeasureOptions,
-    say: Say,
-    count: Count | None = None,
-    pairs: tuple[tuple[str, str], ...] = RATIOS,
-) -> Record:
+def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int = 0) -> Record:
     """Return what each program costs, and the ratios of those pairs of which both are there."""
-    key = jr.key(how.seed)
+    key = jr.key(seed)
     compiling: dict[str, float] = {}
-    counts: dict[str, dict[str, float]] = {}
+    counts: dict[str, dict[str, int]] = {}
     runs = {}
     for name, work in works.items():
         say(f"compiling {name}")
@@ -56,13 +47,12 @@ def measure(
         counts[name] = {
             "temporary_bytes": memory.temp_size_in_bytes,  # beside arguments and results
             "argument_bytes": memory.argument_size_in_bytes,
-            **(count(work.function, work.arrays, key) if count else {}),
         }
         runs[name] = functools.partial(_run, program, work.arrays, key)
-    if how.repetitions:
-        say(f"{how.repetitions} rounds of {', '.join(works)}")
+    if repetitions:
+        say(f"{repetitions} rounds of {', '.join(works)}")
     costs: dict[str, Record] = {}
-    for name, turns in take_turns(runs, how.repetitions).items():
+    for name, turns in take_turns(runs, repetitions).items():
         seconds = [each for each, _ in turns]
         median = spread(seconds) or {"median": None, "spread": None}
         there, back = ([n[i] for _, n in turns if n is not None] for i in (0, 1))
@@ -75,7 +65,7 @@ def measure(
             "evaluations_backward": statistics.mean(back) if back else None,
             "seconds_all": seconds,
         }
-    both = [pair for pair in pairs if costs.keys() >= set(pair)]
+    both = [pair for pair in RATIOS if costs.keys() >= set(pair)]
     ratios = {f"{one} / {other}": ratio(costs[one], costs[other], [*counts[one]]) for one, other in both}
     return {"estimators": costs, "ratios": ratios}
 

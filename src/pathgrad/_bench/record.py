@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 # A flat description of what was measured, the costs of the programs by their names under `estimators`, and
-# `ratios` of some, by names such as `path / total`; of an autoencoder, those of its flow under `flow_alone`.
+# `ratios` of some, by names such as `path / total`.
 Record = dict[str, Any]
 Say = Callable[[str], None]
 

@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import io
 import re
-from typing import TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+import pathgrad as pg
 from pathgrad._words.errors import UserError
 
 T = TypeVar("T")
@@ -37,6 +38,27 @@ def _one_line(box: str, prog: str) -> str:
     # The headline of the box, such as "Parsing error", says no more than that something is wrong.
     text = re.sub(r"^(Parsing error|Invalid choice|Value error|Required options) ", "", " ".join(words))
     return f"{text} ({prog} --help explains the options.)"
+
+
+def option_fields(experiment: pg.AbstractExperiment) -> list[Any]:
+    """Return the fields of a command's dataclass that an experiment has: its options, and their preset."""
+    name = experiment.name.replace("-", "_")  # which is the heading of its options in the help
+    fields: list[Any] = [(name, experiment.Options)]
+    if experiment.presets:
+        names = tuple(experiment.presets)
+        texts = [f"{name} ({text})" for name, text in experiment.presets.items()]
+        said = tyro.conf.arg(help=f"Where the defaults come from: {' or '.join(texts)}.")
+        fields.append(("preset", Annotated[Literal[names], said], names[0]))  # pyright: ignore
+    return fields
+
+
+def with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[str]) -> list[str]:
+    """Name the option that may stand without its name."""
+    if experiment.first_word is None:
+        return words
+    for i in bare_words(words, flags_of(kind)):
+        return [*words[:i], option(experiment.first_word), *words[i:]]
+    return words
 
 
 def given_words(words: list[str]) -> dict[str, str]:

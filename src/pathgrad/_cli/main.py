@@ -20,10 +20,8 @@ COMMANDS = {
     "data list": "the image data sets, and which of them are there",
     "data verify": "check the image files against their known hashes",
     "data download": "fetch image data sets from where they were published",
-    "bench cnf": "cost of a training gradient: time and memory, by estimator",
-    "bench phi4": "the same of a lattice flow",
-    "bench vae": "the same of an autoencoder",
     "demo": "path against total gradient on one small target, in a minute",
+    "bench cnf": "cost of a training gradient: time and memory, by estimator",
 }
 
 # Commands of earlier versions, with what to type instead.
@@ -62,7 +60,9 @@ def training_commands() -> dict[str, str]:
 
 def usage(prefix: str = "") -> str:
     """Return the overview, of all commands or of those that begin with a word."""
-    chosen = {n: text for n, text in (training_commands() | COMMANDS).items() if prefix in ("", n.split()[0])}
+    every = training_commands() | COMMANDS
+    every |= {f"bench {name}": f"the same of the experiment {name}" for name in experiment_names()}
+    chosen = {n: text for n, text in every.items() if prefix in ("", n.split()[0])}
     width = max(map(len, chosen))
     lines = [f"  {name:<{width}}  {text}" for name, text in chosen.items()]
     return "\n".join([_HEAD, "commands:", *lines, "", _TAIL])
@@ -71,10 +71,11 @@ def usage(prefix: str = "") -> str:
 def find(words: list[str]) -> tuple[str, list[str]]:
     """Split the arguments into the name of a command and the rest.
 
-    `train NAME` trains an experiment; where no command has its name, `NAME` alone does too.
+    `train NAME` trains an experiment; where no command has its name, `NAME` alone does too. `bench NAME`
+    measures it.
     """
     experiments = experiment_names()
-    known = [*(f"train {name}" for name in experiments), *COMMANDS]
+    known = [*COMMANDS, *(f"{verb} {name}" for verb in ("train", "bench") for name in experiments)]
     for typed in (words, ["train", *words]):
         for length in (2, 1):
             name = " ".join(typed[:length])

@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,7 @@ from pathgrad._runs.status import resume_command
 from pathgrad._train.progress import report
 from pathgrad._words.errors import UserError, as_options
 
-from .arguments import bare_words, flags_of, given_words, option, parse
+from .arguments import given_words, option_fields, parse, with_first_word
 from .processes import Processes
 
 
@@ -45,7 +45,7 @@ def run(prog: str, words: list[str]) -> int:
     """Train, from the beginning or from a checkpoint: one run, or the series that the options plan."""
     experiment = pg.find_experiment(prog.split()[-1])
     kind = _command_of(experiment)
-    words = _with_first_word(experiment, kind, words)
+    words = with_first_word(experiment, kind, words)
     given = given_words(words)
     resumed = _resumed(experiment, given) if "resume" in given else None
     parsed: Any = parse(kind, prog, words, kind(_default(experiment, given, resumed)))
@@ -90,27 +90,12 @@ def _train_series(
 
 def _command_of(experiment: pg.AbstractExperiment) -> type:
     """Return the dataclass of a training command: the options, where they come from, where to."""
-    name = experiment.name.replace("-", "_")  # which is the heading of its options in the help
-    fields: list[Any] = [(name, experiment.Options)]
-    if experiment.presets:
-        names = tuple(experiment.presets)
-        texts = [f"{name} ({text})" for name, text in experiment.presets.items()]
-        said = tyro.conf.arg(help=f"Where the defaults come from: {' or '.join(texts)}.")
-        fields.append(("preset", Annotated[Literal[names], said], names[0]))  # pyright: ignore
+    fields = option_fields(experiment)
     said = "Take the options of this config.toml (of an earlier run) as defaults, to repeat or vary it."
     fields.append(("config", Annotated[Path | None, tyro.conf.arg(help=said)], None))
     fields.append(("run", Where, Where(checkpoint_seconds=experiment.checkpoint_seconds)))
     doc = inspect.getdoc(experiment.Options)
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": doc})
-
-
-def _with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[str]) -> list[str]:
-    """Name the option that may stand without its name."""
-    if experiment.first_word is None:
-        return words
-    for i in bare_words(words, flags_of(kind)):
-        return [*words[:i], option(experiment.first_word), *words[i:]]
-    return words
 
 
 def _default(experiment: pg.AbstractExperiment, given: dict[str, str], resumed: pg.Run | None) -> Any:

@@ -114,6 +114,10 @@ class AbstractExperiment(abc.ABC):
     def build(self, options: Any) -> "AbstractProblem":
         """Return the problem that the options describe."""
 
+    def for_costs(self, options: Any) -> Any:
+        """Return options of which `bench` measures the gradient: what costs nothing need not be known."""
+        return options
+
     def begin(self, options: Any, model: "PyTree") -> "tuple[PyTree, dict[str, Any]]":
         """Return the model to begin with, given the untrained one, and what to remember of its origin."""
         return model, {}

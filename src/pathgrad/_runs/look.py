@@ -10,25 +10,23 @@ class Look(NamedTuple):
         colour: On light ground.
         dark: On dark ground.
         line: Solid, or lengths of dashes and gaps in widths of the line.
-        marker: A letter as Matplotlib's.
     """
 
     colour: str
     dark: str
     line: str | tuple[float, ...] = "-"
-    marker: str = "o"
 
 
 # Colours of Okabe and Ito, told apart by the colour-blind. Lightness grows from the first to the last, and
 # line styles differ, so that they are told apart in grey as well. Comparisons name methods in this order.
 LOOKS = {
-    "path-gauss-newton": Look("#882255", "#E59AC4", (6.0, 1.5), "D"),
-    "gauss-newton": Look("#CC3377", "#F07DB2", "-", "D"),
-    "path": Look("#0072B2", "#56B4E9", "-", "o"),
-    "two-copy": Look("#009E73", "#3DCB9F", (4.0, 1.5, 1.0, 1.5), "^"),
-    "total": Look("#E69F00", "#F0B429", (4.0, 1.8), "s"),
+    "path-gauss-newton": Look("#882255", "#E59AC4", (6.0, 1.5)),
+    "gauss-newton": Look("#CC3377", "#F07DB2", "-"),
+    "path": Look("#0072B2", "#56B4E9", "-"),
+    "two-copy": Look("#009E73", "#3DCB9F", (4.0, 1.5, 1.0, 1.5)),
+    "total": Look("#E69F00", "#F0B429", (4.0, 1.8)),
 }
-OTHER = Look("#666666", "#A8AEB8", (1.0, 1.2), "D")
+OTHER = Look("#666666", "#A8AEB8", (1.0, 1.2))
 
 
 def look_of(method: str) -> Look:

@@ -28,6 +28,8 @@ class LatticeFlowOptions:
     """Mixtures of them; each has its kernel."""
     solver_steps: int | None = None
     """Runge-Kutta steps. By default enough for the fastest of the time kernels."""
+    divergence: Literal["closed", "exact", "hutchinson"] = "closed"
+    """Closed form of the field, trace by automatic differentiation, or Hutchinson's noisy estimate."""
     adjoint: Literal["discrete", "backsolve"] = "discrete"
     """How gradients go back: through each step taken, or by solving again in constant memory (the paper)."""
 

@@ -56,7 +56,8 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
     )
     adjoint = pg.Discrete() if options.adjoint == "discrete" else pg.Backsolve()
     integrator = pg.FixedStep(solver_steps(options))
-    return pg.Flow(base, [pg.CNF(field, pg.ClosedForm(), integrator, adjoint)])
+    divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": pg.Hutchinson}
+    return pg.Flow(base, [pg.CNF(field, divergences[options.divergence](), integrator, adjoint)])
 
 
 def build(options: Phi4Options) -> FlowProblem:
