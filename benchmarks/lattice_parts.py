@@ -14,12 +14,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from pathgrad._bench.gradients import lattice_problem, training_gradients
-from pathgrad._bench.measure import Work, measure
-from pathgrad._bench.options import LatticeOptions, MeasureOptions, lattice_preset
+from pathgrad._bench.measure import Work
+from pathgrad._bench.options import MeasureOptions
 from pathgrad._runs.provenance import provenance
+from pathgrad.experiments.options import TrainOptions
+from pathgrad.experiments.phi4.options import PRESETS, Phi4Options
 
-from .costs.flops import count_flops
+from .costs.lattice import lattice_problem
+from .costs.measure import gradients_of, measured
 
 STEPS, BATCH, SIZE, REPETITIONS = 20, 64, 12, 9
 
@@ -53,11 +55,11 @@ def parts(flow) -> dict[str, Work]:
 
 def main() -> None:
     """Measure and print JSON."""
-    preset = dataclasses.replace(lattice_preset("paper").flow, solver_steps=STEPS)
-    options = LatticeOptions(SIZE, flow=preset, measure=MeasureOptions(BATCH, repetitions=REPETITIONS))
-    flow, target = lattice_problem(options)
-    works = parts(flow) | training_gradients(flow, target, options.measure)
-    found = measure(works, options.measure, lambda text: print(text, file=sys.stderr), count_flops)
+    flow = dataclasses.replace(PRESETS["paper"].flow, solver_steps=STEPS)
+    options = Phi4Options(SIZE, flow=flow, training=TrainOptions(batch=BATCH))
+    how = MeasureOptions(repetitions=REPETITIONS)
+    works = parts(lattice_problem(options)[0]) | gradients_of(options, how)[1]
+    found = measured(works, how, lambda text: print(text, file=sys.stderr), seed=options.training.seed)
     about = {"size": SIZE, "batch": BATCH, "solver_steps": STEPS, "preset": "paper"}
     print(json.dumps(about | found | {"provenance": provenance()}, indent=1))
 

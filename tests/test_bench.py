@@ -1,6 +1,7 @@
-"""`pathgrad bench cnf|phi4|vae`: what is measured, and what is printed."""
+"""`pathgrad bench EXPERIMENT`: what is measured, and what is printed."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import subprocess
@@ -12,12 +13,14 @@ import jax.random as jr
 import pytest
 
 import pathgrad as pg
+from benchmarks.costs.images import measure_images
 from pathgrad import _bench
-from pathgrad._bench import gradients, images
+from pathgrad._bench import gradients
 from pathgrad._bench.measure import Work, measure, take_turns
 from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import duration, ratio
 from pathgrad._cli.main import main
+from pathgrad.experiments.vae.options import preset
 
 # Times
 
@@ -54,16 +57,16 @@ def test_ratios_of_times_are_taken_within_rounds():
     assert [duration(s) for s in (None, 12.3, 0.0123, 4.56e-5)] == ["-", "12.3 s", "12.3 ms", "45.6 us"]
 
 
-def test_further_counts_stand_among_the_costs():
-    """What `count` finds of a program, as the study of FLOPs does."""
+def test_only_what_is_there_is_compared():
     works = {
-        "path": Work(lambda x, key: (jnp.sum(x), None), jnp.ones(3)),
-        "total": Work(lambda x, key: (jnp.sum(x @ x.T), None), jnp.ones((5, 3))),
+        "path": Work(lambda x, key: (jnp.cumsum(x), None), jnp.ones(3)),
+        "total": Work(lambda x, key: (jnp.cumsum(x), None), jnp.ones(6)),
     }
-    how = MeasureOptions(repetitions=0)
-    record = measure(works, how, print, lambda function, x, key: {"sum": float(function(x, key)[0])})
-    assert [costs["sum"] for costs in record["estimators"].values()] == [3.0, 75.0]
-    assert record["ratios"]["path / total"]["sum"] == 3 / 75
+    record = measure(works, 0, print)
+    assert list(record["ratios"]) == ["path / total"]
+    # Both beside a key of eight bytes.
+    size = jnp.ones(1).nbytes
+    assert record["ratios"]["path / total"]["argument_bytes"] == (3 * size) / (6 * size)
     assert record["ratios"]["path / total"]["seconds"] is None
     assert {costs["evaluations"] for costs in record["estimators"].values()} == {None}
 
@@ -76,9 +79,9 @@ SMALL = "bench cnf --dim 3 --width 8 --depth 1 --solver-steps 3 --batch 4 --repe
 @pytest.fixture(scope="module")
 def printed():
     """What `bench cnf --json` prints, and says, and the record behind it."""
-    out, err, records, real = io.StringIO(), io.StringIO(), [], _bench.measure_flow
+    out, err, records, real = io.StringIO(), io.StringIO(), [], _bench.measure_gradients
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_bench, "measure_flow", lambda *given: records.append(real(*given)) or records[0])
+        patch.setattr(_bench, "measure_gradients", lambda *given: records.append(real(*given)) or records[0])
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([*SMALL.split(), "--json"])
     return code, out.getvalue(), err.getvalue(), records[0]
@@ -120,10 +123,10 @@ def test_ratios_are_of_what_was_measured(printed):
 
 def test_table_has_what_was_measured(printed, capsys, monkeypatch):
     record = json.loads(printed[1])
-    monkeypatch.setattr(_bench, "measure_flow", lambda *given: printed[-1])
+    monkeypatch.setattr(_bench, "measure_gradients", lambda *given: printed[-1])
     assert main(SMALL.split()) == 0
     out = capsys.readouterr().out
-    assert out.startswith("dim 3, ")
+    assert out.startswith("target correlated, dim 3, ")
     for name, row in record["estimators"].items():
         line = next(line for line in out.splitlines() if line[2:].startswith(f"{name} "))
         assert f" {row['temporary_bytes'] / 1e6:.4g} " in line
@@ -133,16 +136,15 @@ def test_table_has_what_was_measured(printed, capsys, monkeypatch):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """Look at programs instead of measuring them: what they return, by kind and estimator."""
-    seen = []
+    """Look at programs instead of measuring them: what they work on, and what they return, by estimator."""
+    seen = {}
 
-    def measure(works, how, say, count):
-        run = {n: jax.eval_shape(w.function, w.arrays, jr.key(0)) for n, w in works.items()}
-        seen.append({n: (w.arrays, run[n]) for n, w in works.items()})
+    def measure(works, repetitions, say, *, seed):
+        run = {n: jax.eval_shape(w.function, w.arrays, jr.key(seed)) for n, w in works.items()}
+        seen.update({n: (w.arrays, run[n]) for n, w in works.items()})
         return {"estimators": {}, "ratios": {}}
 
     monkeypatch.setattr(gradients, "measure", measure)
-    monkeypatch.setattr(images, "measure", measure)
     return seen
 
 
@@ -151,36 +153,39 @@ def test_lattice_gradient_is_of_the_flow_asked_for(traced, capsys):
     assert main([*words.split(), "--estimators", "total"]) == 0
     record = json.loads(capsys.readouterr().out)
     # A size without a coupling of its own. Three orbits of 400 taps, bonds, frequencies.
-    assert (record["size"], record["volume"]) == (3, 9)
+    assert (record["size"], record["batch"]) == (3, 5000)
     assert record["parameters"] == 3 * 400 + 420 + 1000 + 49
     assert (record["adjoint"], record["divergence"]) == ("backsolve", "hutchinson")
-    (programs,) = traced
-    assert list(programs) == ["total"]
-    for arrays, ((value, derivative), _) in programs.values():
-        assert (value.shape, value.dtype) == ((), jnp.float32)
-        assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, arrays)
+    assert list(traced) == ["total"]
+    (arrays, ((value, derivative), _)) = traced["total"]
+    assert (value.shape, value.dtype) == ((), jnp.float32)
+    assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, arrays[0])
 
 
-def test_autoencoder_has_a_step_and_a_flow_of_its_own(traced, capsys):
+def test_autoencoder_gradient_needs_no_images(traced, capsys):
     words = "bench vae --dataset freyfaces --batch 2 --latent 3 --channels 1 --cnfs 1 --width 4 --rank 2"
     assert main([*words.split(), "--solver", "rk4", "--estimators", "path", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["images"] == "random, 28x20 pixels"
-    assert (record["solver"], record["solver_steps"]) == ("rk4", 4)
-    step, alone = traced
-    (moving, pixels), (after, _) = step["path"]
+    assert (record["dataset"], record["solver"], record["solver_steps"]) == ("freyfaces", "rk4", 4)
+    (parameters, pixels), ((_, derivative), _) = traced["path"]
     assert (pixels.shape, pixels.dtype) == ((2, 28, 20), jnp.uint8)
-    assert len({int(p) for p in pixels.ravel()}) > 100  # 256 grey levels
-    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, moving)
-    arrays, ((_, derivative), _) = alone["path"]
-    assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, arrays)
+    assert jax.tree.map(jnp.shape, derivative) == jax.tree.map(jnp.shape, parameters)
+
+
+def test_own_density_is_measured_too(traced, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def log_prob(x):\n    return -(x**2).sum()\n")
+    words = "bench fit mine.py:log_prob --dim 3 --width 8 --depth 1 --json"
+    assert main(words.split()) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["what"], record["dim"], record["parameters"]) == ("fit", 3, 8 * 5 + 3 * 10 + 6)
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
         ("bench cnf --batch 0", "--batch must be at least 1"),
-        ("bench cnf --repetitions -1", "--repetitions at least 0"),
+        ("bench cnf --repetitions -1", "--repetitions must be at least 0"),
         ("bench cnf --estimators path path", "each once"),
         ("bench cnf --seed -1", "--seed must be from 0"),
         ("bench cnf --dim 0", "must be at least 1, got 0"),
@@ -191,7 +196,7 @@ def test_autoencoder_has_a_step_and_a_flow_of_its_own(traced, capsys):
         ("bench phi4 --preset slow", "--help explains"),
         ("bench vae --dataset cats", "Choose from: mnist"),
         ("bench vae --depth 3 --divergence closed", "--divergence exact or hutchinson"),
-        ("bench nonsense", "Choose from: cnf, phi4, vae."),
+        ("bench nonsense", "Choose from: cnf, fit, phi4, toy, vae."),
         ("bench cnf --solver-steps 0", "must be at least 1, got 0"),
         ("bench all --out x", "python -m benchmarks.study"),
         ("bench phi4 --rivals", "--help explains"),
@@ -208,10 +213,13 @@ def test_bad_options_end_in_one_line(words, remedy, capsys, monkeypatch, tmp_pat
 
 
 @pytest.mark.slow
-def test_autoencoder_step_and_its_flow_alone(capsys):
-    words = "bench vae --dataset freyfaces --batch 2 --latent 3 --channels 1 --cnfs 1 --width 4 --rank 2"
-    assert main([*words.split(), "--repetitions", "1", "--estimators", "path", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_autoencoder_step_and_its_flow_alone():
+    """As the study of images measures them."""
+    options = preset("small", "freyfaces")
+    flow = dataclasses.replace(options.flow, cnfs=1, width=4, rank=2)
+    training = dataclasses.replace(options.training, batch=2)
+    options = dataclasses.replace(options, latent=3, channels=1, flow=flow, training=training)
+    record = measure_images(options, MeasureOptions(("path",), 1), print)
     assert record["images"] == "random, 28x20 pixels"
     assert record["solver_steps"] is None
     step, alone = (part["estimators"]["path"] for part in (record, record["flow_alone"]))
@@ -224,6 +232,7 @@ def test_help_needs_no_jax():
     """It answers at once: what measures is imported when it is called."""
     words = ["bench", "cnf", "--help"]
     code = f"""import sys; from pathgrad._cli.main import main
+from pathgrad.experiments.vae.options import preset
 try: main({words!r})
 finally: sys.exit('jax' in sys.modules)"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -231,6 +240,6 @@ finally: sys.exit('jax' in sys.modules)"""
 
 
 def test_measure_options_say_what_they_take():
-    MeasureOptions(1, ("path",), 0).check()
+    MeasureOptions(("path",), 0).check()
     with pytest.raises(pg.UserError, match="one or several"):
         MeasureOptions(estimators=()).check()

@@ -19,13 +19,15 @@ from benchmarks.costs.bars import Bar, bars
 from benchmarks.costs.figures import costs_figure, plot_costs
 from benchmarks.costs.flops import count_flops, flops_of
 from benchmarks.costs.growth import fit_exponent, growth
+from benchmarks.costs.measure import gradients_of, measured
 from benchmarks.costs.records import StudyRecord
 from benchmarks.costs.studies import STUDIES, run_study
 from benchmarks.costs.tables import markdown
 from benchmarks.study import main
-from pathgrad._bench.gradients import cnf_problem, measuring, training_gradients
-from pathgrad._bench.options import CnfOptions, MeasureOptions
-from pathgrad.experiments.options import FlowOptions
+from pathgrad._bench.measure import Work
+from pathgrad._bench.options import MeasureOptions
+from pathgrad.experiments.options import FlowOptions, TrainOptions
+from pathgrad.experiments.toy.experiment import ToyOptions
 
 # FLOPs
 
@@ -79,12 +81,12 @@ def test_flops_of_a_solve_are_those_of_its_matrix_products():
 
 def gradient(steps, batch):
     flow = FlowOptions(width=64, solver_steps=steps, divergence="hutchinson")
-    options = CnfOptions(8, flow, MeasureOptions(batch, ("path",)))
-    return training_gradients(*cnf_problem(options), options.measure)["path"]
+    options = ToyOptions("correlated", 8, flow, TrainOptions(batch=batch))
+    return gradients_of(options, MeasureOptions(("path",)))[1]["path"]
 
 
 def test_flops_of_a_gradient_grow_with_steps_and_batch():
-    with measuring(MeasureOptions()):
+    with jax.enable_x64(False):
         work, larger = gradient(5, 16), gradient(25, 32)
         counts = [count_flops(w.function, w.arrays, jr.key(0)).values() for w in (work, larger)]
         compiled = jax.jit(work.function).lower(work.arrays, jr.key(0)).compile()
@@ -102,16 +104,28 @@ def test_flops_of_a_gradient_grow_with_steps_and_batch():
 @pytest.mark.slow
 def test_path_gradient_of_a_network_keeps_its_bar():
     """The bar for FLOPs, through the configuration that the study has for it."""
-    measure, options = next(
-        point for point in STUDIES["choices"].points(False) if point.options.flow.adjoint == "discrete"
-    )
-    how = dataclasses.replace(options.measure, repetitions=0, estimators=("path", "total"))
-    given = dataclasses.replace(options, measure=how)
-    found = measure(given, print, count_flops)["ratios"]["path / total"]
-    assert isinstance(given, CnfOptions)
-    assert given.flow.divergence == "hutchinson"
+    point = next(p for p in STUDIES["choices"].points(False) if p.options.flow.adjoint == "discrete")
+    how = MeasureOptions(("path", "total"), repetitions=0)
+    found = point.measure(point.options, how, print)["ratios"]["path / total"]
+    assert point.options.flow.divergence == "hutchinson"
     assert 0.80 < found["flops"] <= 0.90
     assert found["temporary_bytes"] <= 1.1
+
+
+def test_flops_stand_among_the_costs():
+    works = {
+        "path": Work(lambda x, key: (x @ x, None), jnp.ones((4, 4))),
+        "total": Work(lambda x, key: (x @ x, None), jnp.ones((8, 8))),
+        "other": Work(lambda x, key: (x @ x, None), jnp.ones((2, 2))),
+    }
+    pairs = (("path", "total"), ("other", "total"), ("missing", "total"))
+    found = measured(works, MeasureOptions(repetitions=0), lambda text: None, seed=0, pairs=pairs)
+    flops = {name: costs["flops"] for name, costs in found["estimators"].items()}
+    assert flops == {"path": 2 * 4**3, "total": 2 * 8**3, "other": 2 * 2**3}
+    assert {name: r["flops"] for name, r in found["ratios"].items()} == {
+        "path / total": 1 / 8,
+        "other / total": 1 / 64,
+    }
 
 
 # Records
@@ -316,13 +330,13 @@ def quick_work(monkeypatch):
     """Let a perceptron's gradient be measured in no time; return what was asked for."""
     asked = []
 
-    def measure(options, say, count):
-        assert count is count_flops
+    def measure(options, how, say):
+        how.check()
         asked.append(options)
         say("working")
-        return record(dim=options.dim, batch=options.measure.batch)
+        return record(dim=options.dim, batch=options.training.batch)
 
-    monkeypatch.setattr(studies, "measure_flow", measure)
+    monkeypatch.setattr(studies, "measure_gradients", measure)
     # Pictures are drawn above; here they only have to be asked for.
     monkeypatch.setattr(command, "plot_costs", lambda study, path: path.write_text(study["title"]))
     return asked
@@ -351,17 +365,17 @@ def test_studies_are_written_kept_and_measured_again(quick_work, tmp_path, capsy
 
 def test_an_interruption_loses_one_study(quick_work, tmp_path, monkeypatch, capsys):
     words = ["--out", str(tmp_path), "--quick", "--only", "dimension", "batch"]
-    whole = studies.measure_flow
+    whole = studies.measure_gradients
 
     def stopped(options, *others):
-        if options.measure.batch == 16:
+        if options.training.batch == 16:
             raise KeyboardInterrupt
         return whole(options, *others)
 
-    monkeypatch.setattr(studies, "measure_flow", stopped)
+    monkeypatch.setattr(studies, "measure_gradients", stopped)
     assert main(words) == 130
     assert {file.name for file in tmp_path.iterdir()} == {"dimension.json", "dimension.png"}
-    monkeypatch.setattr(studies, "measure_flow", whole)
+    monkeypatch.setattr(studies, "measure_gradients", whole)
     before = len(quick_work)
     assert main(words) == 0
     assert len(quick_work) == before + len(STUDIES["batch"].points(True))
@@ -400,11 +414,11 @@ def test_rivals_are_asked_for_and_have_to_be_there(words, remedy, tmp_path, monk
 def test_studies_can_be_measured_and_hold_what_the_bars_ask_for():
     for each in STUDIES.values():
         for quick in (True, False):
-            for _, options in each.points(quick):
-                options.measure.check()
+            for point in each.points(quick):
+                point.how.check()
 
     def chosen(name):
-        return [dataclasses.asdict(options) for _, options in STUDIES[name].points(False)]
+        return [dataclasses.asdict(point.options) for point in STUDIES[name].points(False)]
 
     assert [options["size"] for options in chosen("published")] == [12, 20, 32]
     assert len({(o["flow"]["divergence"], o["flow"]["adjoint"]) for o in chosen("choices")}) == 6
@@ -413,11 +427,7 @@ def test_studies_can_be_measured_and_hold_what_the_bars_ask_for():
 
 def test_lattice_field_is_measured_by_volume(monkeypatch):
     """One real study, made small."""
-    how = MeasureOptions(repetitions=0)
-    points = [
-        (measure, dataclasses.replace(options, measure=how))
-        for measure, options in STUDIES["field"].points(True)
-    ]
+    points = [p._replace(how=MeasureOptions(repetitions=0)) for p in STUDIES["field"].points(True)]
     changed = STUDIES["field"]._replace(points=lambda quick: points)
     monkeypatch.setitem(studies.STUDIES, "field", changed)
     found = run_study("field", quick=True, say=lambda text: None)

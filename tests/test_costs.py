@@ -10,7 +10,7 @@ import pytest
 
 import pathgrad as pg
 from benchmarks.costs.flops import flops_of as flops
-from pathgrad._bench.gradients import only_cnf
+from benchmarks.costs.lattice import only_cnf
 
 from .helpers import ADJOINTS, DIVERGENCES, ESTIMATORS
 

@@ -156,11 +156,11 @@ MISTAKES = {
         "{} says how many numbers a point has: at least 1, got 0.",
         ["dim"],
     ),
-    "batch": (
-        MeasureOptions(batch=0).check,
-        [*BENCH, "--batch", "0"],
-        "{} must be at least 1 and {} at least 0, got 0 and 7.",
-        ["batch", "repetitions"],
+    "repetitions": (
+        MeasureOptions(repetitions=-1).check,
+        [*BENCH, "--repetitions", "-1"],
+        "{} must be at least 0, got -1.",
+        ["repetitions"],
     ),
     "no estimators": (
         MeasureOptions(estimators=("path", "path")).check,

@@ -17,12 +17,13 @@ from bijx.nn import embeddings, features  # pyright: ignore[reportMissingImports
 from flax import nnx  # pyright: ignore[reportMissingImports]
 
 import pathgrad as pg
-from pathgrad._bench.gradients import only_cnf
 from pathgrad._bench.measure import Work
 from pathgrad._words.errors import UserError
 from pathgrad.experiments.phi4.field import LatticeField
 from pathgrad.experiments.phi4.lattice import orbits
 from pathgrad.experiments.phi4.theory import Phi4
+
+from .lattice import only_cnf
 
 
 def gradient(flow: pg.Flow, target: Phi4, batch: int) -> Work:

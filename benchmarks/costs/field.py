@@ -4,20 +4,23 @@ import equinox as eqx
 import jax
 import jax.random as jr
 
-from pathgrad._bench.gradients import described, lattice_problem, measuring, only_cnf
-from pathgrad._bench.measure import Count, Work, measure
-from pathgrad._bench.options import LatticeOptions
+from pathgrad._bench.measure import Work
+from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import Record, Say
+from pathgrad.experiments.phi4.options import Phi4Options
+
+from .lattice import lattice_problem, only_cnf
+from .measure import gradients_of, measured
 
 
-def measure_field(options: LatticeOptions, say: Say, count: Count | None = None) -> Record:
+def measure_field(options: Phi4Options, how: MeasureOptions, say: Say) -> Record:
     """Return the costs of velocity alone, and of velocity and divergence."""
-    how = options.measure
-    with measuring(how):
+    seed, batch = options.training.seed, options.training.batch
+    with jax.enable_x64(False):
         flow, target = lattice_problem(options)
-        cnf = only_cnf(flow)
-        parameters, static = eqx.partition(cnf.field, eqx.is_inexact_array)
-        x = jr.normal(jr.key(how.seed), (how.batch, *target.shape))
+        field = only_cnf(flow).field
+        parameters, static = eqx.partition(field, eqx.is_inexact_array)
+        x = jr.normal(jr.key(seed), (batch, *target.shape))
 
         def velocity(arrays, key):
             (parameters, _), x = arrays
@@ -30,9 +33,10 @@ def measure_field(options: LatticeOptions, say: Say, count: Count | None = None)
             return jax.vmap(lambda y: field.velocity_and_divergence(t, y, prepared))(x), None
 
         # What is prepared once per solve is no part of an evaluation.
-        arrays = ((parameters, eqx.filter_jit(lambda field: field.prepare())(cnf.field)), x)
+        arrays = ((parameters, eqx.filter_jit(lambda field: field.prepare())(field)), x)
         works = {"velocity": Work(velocity, arrays), "velocity and divergence": Work(both, arrays)}
-        measured = measure(works, how, say, count, (("velocity and divergence", "velocity"),))
-        solving = ("solver", "solver_steps", "adjoint", "divergence")  # nothing is solved
-        about = described("phi4 field", options, flow)
-        return {k: v for k, v in about.items() if k not in solving} | measured
+        pairs = (("velocity and divergence", "velocity"),)
+        about, _ = gradients_of(options, how)
+        solving = ("solver_steps", "adjoint", "divergence")  # nothing is solved
+        described = {k: v for k, v in about.items() if k not in solving} | {"what": "phi4 field"}
+        return described | measured(works, how, say, seed=seed, pairs=pairs)

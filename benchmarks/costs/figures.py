@@ -28,7 +28,7 @@ _COSTS = (
 )
 _WORDS = {"seconds": "time", "flops": "FLOPs", "temporary_bytes": "temporary memory"}
 # More colours of Okabe and Ito.
-_OTHERS = (Look("#56B4E9", "#56B4E9", (1, 1.2), "D"), Look("#D55E00", "#D55E00", "-", "v"))
+_OTHERS = (Look("#56B4E9", "#56B4E9", (1, 1.2)), Look("#D55E00", "#D55E00", "-"))
 
 
 def plot_costs(study: StudyRecord, path: Path) -> None:
@@ -50,8 +50,8 @@ def _growth_figure(study: StudyRecord, variable: str) -> Figure:
     for number, own in enumerate(series):
         rows = [row for row in study["rows"] if _series(study, row) == own]
         names = list(rows[0]["estimators"])
-        for name, look in zip(names, _looks(names), strict=True):
-            how = _how(look, number)
+        for i, (name, look) in enumerate(zip(names, _looks(names), strict=True)):
+            how = _how(look, "os^Dv"[i], number)
             for axes, (quantity, _, unit) in zip((time, flops, memory), _COSTS, strict=True):
                 label = ", ".join([*own, name]) + _exponent(study, own, name, quantity)
                 _draw_cost(axes, rows, variable, name, quantity, unit, label, how)
@@ -85,13 +85,13 @@ def _looks(names: Sequence[str]) -> list[Look]:
     return [LOOKS[n] if n in LOOKS else next(others) for n in names]
 
 
-def _how(look: Look, number: int) -> How:
+def _how(look: Look, marker: str, number: int) -> How:
     """Return how a curve is drawn; of the second series on, with open markers."""
     inside = look.colour if number == 0 else "white"
     return {
         "color": look.colour,
         "linestyle": dashes(look.line),
-        "marker": look.marker,
+        "marker": marker,
         "markersize": 4.5,
         "markerfacecolor": inside,
     }

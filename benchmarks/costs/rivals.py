@@ -4,17 +4,22 @@ import importlib
 from types import ModuleType
 
 import equinox as eqx
+import jax
 import jax.random as jr
 
 import pathgrad as pg
-from pathgrad._bench.gradients import described, lattice_problem, measuring, only_cnf
-from pathgrad._bench.gradients import training_gradients as own_gradients
-from pathgrad._bench.measure import RATIOS, Count, Work, measure
-from pathgrad._bench.options import LatticeOptions
+from pathgrad._bench.gradients import gradient
+from pathgrad._bench.measure import RATIOS, Work
+from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import Record, Say
 from pathgrad._words.errors import UserError
+from pathgrad.experiments.flows.making import ESTIMATORS
 from pathgrad.experiments.phi4.field import LatticeField
+from pathgrad.experiments.phi4.options import Phi4Options
 from pathgrad.experiments.phi4.theory import Phi4
+
+from .lattice import lattice_problem, only_cnf
+from .measure import gradients_of, measured
 
 # By the name of a package, the module here that adapts to it and needs it.
 ADAPTERS = {"bijx": ".bijx_rival", "flowjax": ".flowjax_rival"}
@@ -40,24 +45,24 @@ def check_installed() -> None:
         )
 
 
-def measure_rivals(options: LatticeOptions, say: Say, count: Count | None = None) -> Record:
+def measure_rivals(options: Phi4Options, how: MeasureOptions, say: Say) -> Record:
     """Return the costs of a configuration, with the rivals' gradients beside ours.
 
     The base is the unit normal and the divergence closed, as in the rivals.
     """
-    how, packages = options.measure, installed()
-    with measuring(how):
+    batch, packages = options.training.batch, installed()
+    with jax.enable_x64(False):
         flow, target = lattice_problem(options)
         cnf = only_cnf(flow)
         cnf = cnf.replace(field=_rough(cnf.field), divergence=pg.ClosedForm())
         flow = pg.Flow(pg.StandardNormal(target.shape), [cnf])
-        works = own_gradients(flow, target, how)
-        works |= {name: _gradient(name, flow, target, how.batch) for name in packages}
+        works = {n: gradient(flow, pg.ReverseKL(target, ESTIMATORS[n]()), batch) for n in how.estimators}
+        works |= {name: _gradient(name, flow, target, batch) for name in packages}
         pairs = (*RATIOS, *((name, own) for own in ("path", "total") for name in packages))
         versions = {name: getattr(found, "__version__", None) for name, found in packages.items()}
-        about = described("phi4", options, flow)
+        about, _ = gradients_of(options, how)
         about |= {"base": "unit", "divergence": "closed", "rivals": versions}
-        return about | measure(works, how, say, count, pairs)
+        return about | measured(works, how, say, seed=options.training.seed, pairs=pairs)
 
 
 def _gradient(name: str, flow: pg.Flow, target: Phi4, batch: int) -> Work:

@@ -2,36 +2,33 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pathgrad._bench import measure_flow, measure_images
-from pathgrad._bench.options import (
-    CnfOptions,
-    Divergence,
-    ImagesOptions,
-    LatticeOptions,
-    MeasureOptions,
-    images_preset,
-    lattice_preset,
-)
+from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import Record, Say
 from pathgrad._runs.provenance import provenance
-from pathgrad.experiments.options import Estimator, FlowOptions
+from pathgrad.experiments.options import Estimator, FlowOptions, TrainOptions
+from pathgrad.experiments.phi4.options import PRESETS, Phi4Options
+from pathgrad.experiments.toy.experiment import ToyOptions
+from pathgrad.experiments.vae.options import preset
 
 from .field import measure_field
-from .flops import count_flops
 from .growth import growth
+from .images import measure_images
+from .measure import measure_gradients
 from .records import Row, StudyRecord
 from .rivals import measure_rivals
 
 Adjoint = Literal["auto", "discrete", "backsolve"]
+Divergence = Literal["closed", "exact", "hutchinson"]
 
 
 class Point(NamedTuple):
-    """A configuration: who measures it, and the options that it is given."""
+    """A configuration: the options of an experiment, how it is measured, and by which function."""
 
-    measure: Callable[..., Record]
-    options: CnfOptions | LatticeOptions | ImagesOptions
+    options: Any
+    how: MeasureOptions
+    measure: Callable[[Any, MeasureOptions, Say], Record]
 
 
 class Study(NamedTuple):
@@ -66,8 +63,9 @@ def _cnf(
     adjoint: Adjoint = "auto",
 ) -> Point:
     flow = FlowOptions(width=width, solver_steps=steps, divergence=divergence, adjoint=adjoint)
-    measure = MeasureOptions(batch, estimators, repetitions)
-    return Point(measure_flow, CnfOptions(dim, flow, measure))
+    # The target costs next to nothing.
+    options = ToyOptions("correlated", dim, flow, TrainOptions(batch=batch))
+    return Point(options, MeasureOptions(estimators, repetitions), measure_gradients)
 
 
 def _lattice(
@@ -77,12 +75,13 @@ def _lattice(
     steps: int | None = None,
     repetitions: int = 5,
     estimators: tuple[Estimator, ...] = _ALL,
-) -> LatticeOptions:
-    flow = lattice_preset(name).flow
+    measure: Callable[[Phi4Options, MeasureOptions, Say], Record] = measure_gradients,
+) -> Point:
+    flow = PRESETS[name].flow
     if steps is not None:
         flow = dataclasses.replace(flow, solver_steps=steps)
-    measure = MeasureOptions(batch, estimators, repetitions)
-    return LatticeOptions(size, flow=flow, measure=measure)
+    options = Phi4Options(size, flow=flow, training=TrainOptions(batch=batch))
+    return Point(options, MeasureOptions(estimators, repetitions), measure)
 
 
 def _dimension(quick: bool) -> list[Point]:  # noqa: FBT001
@@ -118,38 +117,36 @@ def _choices(quick: bool) -> list[Point]:  # noqa: FBT001
 
 def _volume(quick: bool) -> list[Point]:  # noqa: FBT001
     if quick:
-        few = [_lattice("fast", size, 16, 6, estimators=_TWO) for size in (6, 12)]
-        return [Point(measure_flow, options) for options in few]
-    sizes = (6, 8, 12, 16, 20, 32)
-    return [Point(measure_flow, _lattice("fast", size, 64, 8)) for size in sizes]
+        return [_lattice("fast", size, 16, 6, estimators=_TWO) for size in (6, 12)]
+    return [_lattice("fast", size, 64, 8) for size in (6, 8, 12, 16, 20, 32)]
 
 
 def _published(quick: bool) -> list[Point]:  # noqa: FBT001
     if quick:
-        return [Point(measure_flow, _lattice("paper", 12, 4, 20, estimators=_TWO))]
+        return [_lattice("paper", 12, 4, 20, estimators=_TWO)]
     batches = {12: 64, 20: 32, 32: 16}  # as fits a small machine
-    return [Point(measure_flow, _lattice("paper", *each)) for each in batches.items()]
+    return [_lattice("paper", *each) for each in batches.items()]
 
 
 def _field(quick: bool) -> list[Point]:  # noqa: FBT001
     sizes = (12, 16, 24) if quick else (8, 12, 16, 24, 32, 48, 64)
-    return [Point(measure_field, _lattice("fast", size, 64, repetitions=41)) for size in sizes]
+    return [_lattice("fast", size, 64, repetitions=41, measure=measure_field) for size in sizes]
 
 
 def _images(quick: bool) -> list[Point]:  # noqa: FBT001
     if quick:
-        options = images_preset("small", "freyfaces")
+        options = preset("small", "freyfaces")
         flow = dataclasses.replace(options.flow, solver="rk4", solver_steps=2)
-        measure = MeasureOptions(20, _TWO, repetitions=3)
-        return [Point(measure_images, dataclasses.replace(options, flow=flow, measure=measure))]
-    measure = MeasureOptions(100, repetitions=3)
-    both = [images_preset("paper", dataset) for dataset in ("freyfaces", "mnist")]
-    return [Point(measure_images, dataclasses.replace(o, measure=measure)) for o in both]
+        training = dataclasses.replace(options.training, batch=20)
+        options = dataclasses.replace(options, flow=flow, training=training)
+        return [Point(options, MeasureOptions(_TWO, 3), measure_images)]
+    both = [preset("paper", dataset) for dataset in ("freyfaces", "mnist")]
+    return [Point(options, MeasureOptions(_ALL, 3), measure_images) for options in both]
 
 
 def _rivals(quick: bool) -> list[Point]:  # noqa: FBT001
     sizes = ((6, 4),) if quick else ((6, 64), (12, 64))
-    return [Point(measure_rivals, _lattice("paper", *each, 20, 3)) for each in sizes]
+    return [_lattice("paper", *each, 20, 3, measure=measure_rivals) for each in sizes]
 
 
 STUDIES = {
@@ -178,10 +175,9 @@ def run_study(name: str, *, quick: bool, say: Say) -> StudyRecord:
     """Measure the configurations of a study, FLOPs included; return it as it is written to JSON."""
     study = STUDIES[name]
     points, rows = study.points(quick), list[Row]()
-    for i, (measure, options) in enumerate(points):
+    for i, point in enumerate(points):
         where = f"{name}, {i + 1} of {len(points)}"
-        found = measure(options, lambda text, where=where: say(f"{where}: {text}"), count_flops)
-        rows.append(found)
+        rows.append(point.measure(point.options, point.how, lambda text, w=where: say(f"{w}: {text}")))
     return {
         "study": name,
         "title": study.title,

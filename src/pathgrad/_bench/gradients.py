@@ -1,6 +1,7 @@
 """The training gradients of an experiment, as programs to measure."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +25,16 @@ def measure_gradients(
 ) -> Record:
     """Measure one training gradient of the untrained model that the options describe, by each estimator."""
     how.check()
+    with jax.enable_x64(how.dtype == "float64"):
+        about, works = programs(experiment, options, how.estimators)
+        costs = measure(works, how.repetitions, say, seed=options.training.seed)
+    return about | {"dtype": how.dtype} | costs
+
+
+def programs(
+    experiment: pg.AbstractExperiment, options: Any, estimators: Sequence[str]
+) -> tuple[Record, dict[str, Work]]:
+    """Return a description of the model that the options describe, and its gradients by these estimators."""
     training = getattr(options, "training", None)
     if not (hasattr(training, "estimator") and hasattr(training, "batch")):
         raise pg.UserError(
@@ -31,19 +42,9 @@ def measure_gradients(
             "must have a table `training` with an `estimator` and a `batch`."
         )
     options = experiment.for_costs(options)
-    with jax.enable_x64(how.dtype == "float64"):
-        shells = {name: _untrained(experiment, options, name) for name in how.estimators}
-        works = {n: gradient(s.model, s.objective, options.training.batch) for n, s in shells.items()}
-        about = described(options, shells[how.estimators[0]].model) | {"dtype": how.dtype}
-        try:
-            return about | measure(works, how.repetitions, say, seed=options.training.seed)
-        except pg.UserError:
-            raise
-        except (AttributeError, TypeError, ValueError) as error:
-            said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            raise pg.UserError(
-                f"The objective of the experiment {experiment.name!r} cannot be measured: {said}"
-            ) from error
+    shells = {name: _untrained(experiment, options, name) for name in estimators}
+    works = {n: gradient(s.model, s.objective, options.training.batch) for n, s in shells.items()}
+    return described(options, shells[estimators[0]].model), works
 
 
 def _untrained(experiment: pg.AbstractExperiment, options: Any, estimator: str) -> pg.Training:
@@ -84,15 +85,11 @@ def described(options: Any, model: PyTree) -> Record:
     found = {name.rpartition(".")[2]: value for name, value in flat(table).items()}
     found |= {name: training[name] for name in ("batch", "seed")}
     solving = (pg.AbstractAdjoint, pg.AbstractIntegrator)
-    # The first ones are told, which come last here.
+    # Reversed, so that of several the first one is told.
     for part in reversed(jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, solving))):
         if isinstance(part, pg.AbstractAdjoint):
             found["adjoint"] = type(part).__name__.lower()
         elif isinstance(part, pg.AbstractIntegrator):
-            found["solver_steps"] = part.steps if isinstance(part, pg.FixedStep) else None
-    return found | {"parameters": parameter_count(model)}
-
-
-def parameter_count(model: PyTree) -> int:
-    """Return how many numbers a model has that can be trained."""
-    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+            found["solver_steps"] = getattr(part, "steps", None)
+    trained = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    return found | {"parameters": sum(leaf.size for leaf in trained)}

@@ -3,7 +3,7 @@
 import functools
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -65,9 +65,15 @@ def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int 
             "evaluations_backward": statistics.mean(back) if back else None,
             "seconds_all": seconds,
         }
-    both = [pair for pair in RATIOS if costs.keys() >= set(pair)]
-    ratios = {f"{one} / {other}": ratio(costs[one], costs[other], [*counts[one]]) for one, other in both}
-    return {"estimators": costs, "ratios": ratios}
+    return {"estimators": costs, "ratios": ratios_of(costs, RATIOS, ("temporary_bytes", "argument_bytes"))}
+
+
+def ratios_of(
+    costs: Mapping[str, Record], pairs: Iterable[tuple[str, str]], counts: Sequence[str]
+) -> dict[str, Record]:
+    """Return the ratios of times and of these counts, for those pairs of which both are there."""
+    both = [pair for pair in pairs if costs.keys() >= set(pair)]
+    return {f"{one} / {other}": ratio(costs[one], costs[other], counts) for one, other in both}
 
 
 def _run(program: Compiled, arrays: PyTree, key: Array, i: int) -> tuple[int, int] | None:

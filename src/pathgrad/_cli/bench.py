@@ -29,7 +29,7 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cnf": (
         "toy",
         {
-            "target": "normal",
+            "target": "correlated",
             "dim": 64,
             "flow": {"width": 1024, "solver_steps": 20},
             "training": {"batch": 64},

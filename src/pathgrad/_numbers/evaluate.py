@@ -92,7 +92,7 @@ class Evaluation:
 
 @eqx.filter_jit
 def _weights(
-    flow: Flow, target: Any, key: Any, n: int, mesh: Mesh | None
+    flow: Flow, target: Target, key: Key[Array, ""], n: int, mesh: Mesh | None
 ) -> tuple[Array, Array, Array, Array]:
     arrays, static = eqx.partition((flow, target), eqx.is_array)
 
@@ -141,7 +141,9 @@ def weighted_chunks(
     return _chunks(flow.exact(), target, key, n, tell, mesh)
 
 
-def _chunks(flow: Flow, target: Target, key: Any, n: int, tell: Callable[[int], None], mesh: Mesh | None):
+def _chunks(
+    flow: Flow, target: Target, key: Key[Array, ""], n: int, tell: Callable[[int], None], mesh: Mesh | None
+):
     chunk = min(n, flow.draws_at_once)
     key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
     flow, target = sharing.replicated((flow, target), mesh)
@@ -271,7 +273,9 @@ def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]
     return size * (2 * weight - size * weight**2 - 1)
 
 
-def _forward_ess(flow: Flow, target: Target, sample_target: Any, key: Key[Array, ""]) -> float:
+def _forward_ess(
+    flow: Flow, target: Target, sample_target: Callable[..., Array], key: Key[Array, ""]
+) -> float:
     keys = jr.split(jr.fold_in(key, 2**31), _SHIFT_DRAWS)
     x = over_draws(lambda _, key: sample_target(key=key), None, keys)
     log_p = over_draws(log_prob_of, target, x)

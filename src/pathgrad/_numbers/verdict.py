@@ -12,7 +12,7 @@ from typing import Any
 
 from .._words.errors import in_python, named
 from .._words.text import listed
-from .quantity import Quantity
+from .quantity import Numbers, Quantity
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
@@ -56,11 +56,11 @@ class AbstractReason(enum.Enum):
     def __init__(self, level: Level, brief: str, text: str) -> None:
         self.level, self.brief, self.text = level, brief, text
 
-    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
+    def explain(self, numbers: Numbers, write: Write = in_python) -> str:
         """Say in full what is wrong with these numbers, and what to do."""
         # A number that is not there, or `None` in a file, is NaN; in a changed file it may be anything.
         try:
-            known = {name: value for name, value in _with_limits(numbers).items() if value is not None}
+            known = {name: value for name, value in numbers.items() if value is not None} | _limits(numbers)
             return write(self.text.format_map(collections.defaultdict(lambda: math.nan, known)))
         except (TypeError, ValueError, OverflowError):
             return f"{self.brief[0].upper()}{self.brief[1:]}."
@@ -164,15 +164,15 @@ class Verdict:
             return None
         return cls(level, tuple(reasons[name] for name in names if name in reasons.__members__))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, str | list[str]]:
         """Return it as names, for a file."""
         return {"level": self.level.name.lower(), "reasons": [reason.name.lower() for reason in self.reasons]}
 
-    def explain(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[str]:
+    def explain(self, numbers: Numbers, write: Write = in_python) -> list[str]:
         """Return a sentence for each reason."""
         return [reason.explain(numbers, write) for reason in self.reasons]
 
-    def sentence(self, numbers: Mapping[str, Any], write: Write = in_python) -> str:
+    def sentence(self, numbers: Numbers, write: Write = in_python) -> str:
         """Sum it up in one sentence, which begins with the level."""
         word, decisive = self.level.name.lower(), self._decisive
         if self.level is Level.GOOD:
@@ -182,7 +182,7 @@ class Verdict:
             return f"{word}: {text[0].lower()}{text[1:]}"
         return f"{word}, because of {listed([reason.brief for reason in decisive])}."
 
-    def rows(self, numbers: Mapping[str, Any], write: Write = in_python) -> list[tuple[str, str]]:
+    def rows(self, numbers: Numbers, write: Write = in_python) -> list[tuple[str, str]]:
         """Return the last rows of a table: the sentence, and before it the warnings that it does not tell."""
         told = self._decisive if len(self._decisive) == 1 else ()
         others = [reason.explain(numbers, write) for reason in self.reasons if reason not in told]
@@ -201,7 +201,7 @@ def _trusted(khat: float) -> str:
     return f"{shape}; weighted averages and their error bars can be trusted."
 
 
-def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
+def read_verdict(evaluation: Numbers) -> Verdict | None:
     """Return the verdict in the contents of an evaluation.json of a flow; `None` where there is none.
 
     Older versions wrote a sentence there. It is not parsed: the numbers beside it are judged again.
@@ -224,7 +224,7 @@ def khat_limit(n: int) -> float:
     return min(1 - 1 / math.log10(n), 0.7) if n > 1 else -math.inf
 
 
-def judge(numbers: Mapping[str, Any]) -> Verdict:
+def judge(numbers: Numbers) -> Verdict:
     """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
     if numbers["failed"]:  # there is nothing to be said about the rest
         return Verdict.of([Reason.FAILED_DRAWS])
@@ -233,8 +233,8 @@ def judge(numbers: Mapping[str, Any]) -> Verdict:
     return Verdict.of(reason for reason in found if reason is not None)
 
 
-def _tail(numbers: Mapping[str, Any]) -> Reason | None:
-    n, khat = numbers["samples"], _number(numbers, "khat")
+def _tail(numbers: Numbers) -> Reason | None:
+    n, khat = int(_number(numbers, "samples")), _number(numbers, "khat")
     if n < _FEWEST_DRAWS:
         return Reason.FEW_DRAWS
     if math.isnan(khat):
@@ -247,17 +247,17 @@ def _tail(numbers: Mapping[str, Any]) -> Reason | None:
     return Reason.TAIL_NEEDS_DRAWS if khat < 0.7 else Reason.HEAVY_TAIL
 
 
-def ess_moves(numbers: Mapping[str, Any]) -> bool | None:
+def ess_moves(numbers: Numbers) -> bool | None:
     """Say whether the ESS moves with the solver by more than its error; `None` where that is not known."""
     shift, error = (_number(numbers, name) for name in ("ess_shift", "ess_err"))
     if math.isnan(shift) or math.isnan(error):
         return None
     total = math.hypot(error, _number(numbers, "ess_shift_err", 0.0))
-    return abs(shift) > max(total, _with_limits(numbers)["resolution"])
+    return abs(shift) > max(total, _limits(numbers)["resolution"])
 
 
-def _solver(numbers: Mapping[str, Any]) -> Reason | None:
-    shift, limits = _number(numbers, "solver_shift"), _with_limits(numbers)
+def _solver(numbers: Numbers) -> Reason | None:
+    shift, limits = _number(numbers, "solver_shift"), _limits(numbers)
     if math.isnan(shift):
         return Reason.UNCHECKED_SOLVER
     if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
@@ -265,15 +265,15 @@ def _solver(numbers: Mapping[str, Any]) -> Reason | None:
     return Reason.ESS_MOVES if ess_moves(numbers) else None
 
 
-def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what numbers are compared with."""
+def _limits(numbers: Numbers) -> dict[str, float]:
+    """Return what numbers are compared with."""
     # JSON has no infinity. A k-hat that a message speaks of and that is not there was one.
     khat = _number(numbers, "khat", math.inf)
     # Below this, a shift is rounding: every log-weight is known to as much.
     rounding = _number(numbers, "rounding", _SINGLE * abs(_number(numbers, "log_z", 0.0)))
-    return dict(numbers) | {
+    return {
         "khat": khat,
-        "khat_limit": khat_limit(numbers.get("samples") or 0),
+        "khat_limit": khat_limit(int(_number(numbers, "samples", 0.0))),
         # The limit solved for n: 1 - 1/log10(n) = k.
         "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
         "shift_limit": math.hypot(_number(numbers, "log_z_err"), _number(numbers, "solver_shift_err", 0.0)),
@@ -281,6 +281,6 @@ def _with_limits(numbers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _number(numbers: Mapping[str, Any], name: str, missing: float = math.nan) -> float:
+def _number(numbers: Numbers, name: str, missing: float = math.nan) -> float:
     value = numbers.get(name)
     return float(value) if isinstance(value, int | float) else missing

@@ -1,7 +1,7 @@
 """From options to a flow and its training. Built on public names only."""
 
-import functools
 import math
+from typing import Literal
 
 import optax
 from jaxtyping import Array, Key
@@ -10,30 +10,40 @@ import pathgrad as pg
 
 from ..options import FlowOptions, TrainOptions
 
+# Words of the command line, and what they stand for.
 ESTIMATORS = {"path": pg.PathGradient, "total": pg.TotalGradient, "two-copy": pg.TwoCopyGradient}
+ADJOINTS = {"auto": None, "discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
+BASES = {
+    "standard": pg.StandardNormal,
+    "diagonal": pg.DiagonalNormal.standard,
+    "full": pg.FullNormal.standard,
+}
 
 
 def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, ""]) -> pg.Flow:
     """Build the flow the options describe."""
-    if options.divergence == "closed" and options.depth > 2:
-        raise pg.ArgumentError(
-            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {options.depth}; for a "
-            f"deeper field use {pg.named('divergence')} exact or hutchinson."
-        )
-    bases = {
-        "standard": pg.StandardNormal,
-        "diagonal": pg.DiagonalNormal.standard,
-        "full": pg.FullNormal.standard,
-    }
-    noisy = functools.partial(pg.Hutchinson, options.probes)
-    divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": noisy}
-    adjoints = {"auto": None, "discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
-    integrator: pg.AbstractIntegrator = pg.FixedStep(options.solver_steps)
-    if options.solver != "rk4":
-        integrator = pg.Adaptive(options.tolerance, options.tolerance, options.solver)
+    divergence = make_divergence(options.divergence, options.depth, pg.Hutchinson(options.probes))
     field = pg.MLPField(math.prod(shape), options.width, options.depth, key=key)
-    cnf = pg.CNF(field, divergences[options.divergence](), integrator, adjoints[options.adjoint])
-    return pg.Flow(bases[options.base](shape), [cnf])
+    integrator = make_integrator(options.solver, options.solver_steps, options.tolerance)
+    cnf = pg.CNF(field, divergence, integrator, ADJOINTS[options.adjoint])
+    return pg.Flow(BASES[options.base](shape), [cnf])
+
+
+def make_divergence(word: str, depth: int, noisy: pg.Hutchinson) -> pg.AbstractDivergence:
+    """Return the divergence that a word stands for, of a field with so many hidden layers."""
+    if word == "closed" and depth > 2:
+        raise pg.ArgumentError(
+            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {depth}; for a deeper "
+            f"field use {pg.named('divergence')} exact or hutchinson."
+        )
+    return {"closed": pg.ClosedForm(), "exact": pg.Exact(), "hutchinson": noisy}[word]
+
+
+def make_integrator(
+    word: Literal["rk4", "dopri5", "tsit5"], steps: int, tolerance: float
+) -> pg.AbstractIntegrator:
+    """Return the integrator that a word stands for: of fixed steps, or of adaptive ones."""
+    return pg.FixedStep(steps) if word == "rk4" else pg.Adaptive(tolerance, tolerance, word)
 
 
 def make_training(

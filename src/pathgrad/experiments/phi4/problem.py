@@ -6,7 +6,7 @@ from jaxtyping import Array, Key
 
 import pathgrad as pg
 
-from ..flows.making import make_training
+from ..flows.making import ADJOINTS, make_divergence, make_training
 from ..flows.problem import FlowProblem
 from .base import FreeField
 from .evaluation import LatticeMeasurement
@@ -54,10 +54,9 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
         channels=options.channels,
         key=key,
     )
-    adjoint = pg.Discrete() if options.adjoint == "discrete" else pg.Backsolve()
+    divergence = make_divergence(options.divergence, 1, pg.Hutchinson())
     integrator = pg.FixedStep(solver_steps(options))
-    divergences = {"closed": pg.ClosedForm, "exact": pg.Exact, "hutchinson": pg.Hutchinson}
-    return pg.Flow(base, [pg.CNF(field, divergences[options.divergence](), integrator, adjoint)])
+    return pg.Flow(base, [pg.CNF(field, divergence, integrator, ADJOINTS[options.adjoint])])
 
 
 def build(options: Phi4Options) -> FlowProblem:

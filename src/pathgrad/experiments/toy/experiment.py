@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from ..flows.experiment import AbstractFlowExperiment
 from ..options import FlowOptions, TrainOptions
 
-TargetName = Literal["banana", "ring", "mixture", "funnel", "correlated", "normal"]
+TargetName = Literal["banana", "ring", "mixture", "funnel", "correlated"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +16,9 @@ class ToyOptions:
 
     target: TargetName = "banana"
     """In two dimensions a curved, skewed banana, a tilted ring, or a mixture of three normals; in any number
-    of dimensions a funnel, a correlated and skewed density, or a normal one."""
+    of dimensions a funnel, or a correlated and skewed density."""
     dim: int = 2
-    """Dimensions (funnel, correlated and normal)."""
+    """Dimensions (funnel and correlated)."""
     flow: FlowOptions = FlowOptions()
     training: TrainOptions = TrainOptions()
 

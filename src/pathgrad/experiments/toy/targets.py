@@ -27,17 +27,18 @@ class AbstractToyTarget(eqx.Module):
 
     name: ClassVar[str]
     is_planar: ClassVar[bool] = True
-    fewest: ClassVar[int] = 2
     dim: int = eqx.field(default=2, static=True)
 
     def __check_init__(self):
         if self.is_planar and self.dim != 2:
             raise ValueError(
-                f"`{self.name}` lives in the plane; got dim={self.dim}. Use dim=2, or `funnel`, "
-                "`correlated` or `normal`, which take more."
+                f"`{self.name}` lives in the plane; got dim={self.dim}. Use dim=2, or `funnel` or "
+                "`correlated`, which take any dim of two or more."
             )
-        if self.dim < self.fewest:
-            raise ValueError(f"The dim of `{self.name}` must be at least {self.fewest}, got {self.dim}.")
+        if self.dim < 2:
+            raise ValueError(
+                f"`{self.name}` needs at least two dimensions; got dim={self.dim}. Use dim=2 or more."
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -225,25 +226,8 @@ class Correlated(AbstractToyTarget):
         return jnp.sinh(jnp.arcsinh(z) + self.skew)
 
 
-class Normal(AbstractToyTarget):
-    r"""Normal with unit variances, off the origin. $Z = (2\pi)^{d/2}$."""
-
-    name, is_planar, fewest = "normal", False, 1
-    centre = 0.5
-
-    def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
-        return -0.5 * jnp.sum((x - self.centre) ** 2)
-
-    @property
-    def log_z(self) -> float:
-        return 0.5 * self.dim * math.log(2 * math.pi)
-
-    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        return self.centre + jr.normal(key, (self.dim,))
-
-
 TARGETS: dict[str, type[AbstractToyTarget]] = {
-    target.name: target for target in (Banana, Ring, Mixture, Funnel, Correlated, Normal)
+    target.name: target for target in (Banana, Ring, Mixture, Funnel, Correlated)
 }
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key, UInt8
 
 import pathgrad as pg
 
-from ..flows.making import ESTIMATORS
+from ..flows.making import ADJOINTS, ESTIMATORS, make_divergence, make_integrator
 from .data.datasets import Dataset
 from .model import Autoencoder
 from .options import AutoencoderOptions, AutoencoderTrainOptions, check_least
@@ -69,29 +69,15 @@ def make_model(
         )
     check_least(0, cnfs=flow.cnfs)
     check_least(1, channels=options.channels)
-    if flow.divergence == "closed" and flow.depth > 2:
-        raise pg.ArgumentError(
-            f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {flow.depth}; for a "
-            f"deeper field use {pg.named('divergence')} exact or hutchinson."
-        )
-    divergences = {
-        "closed": pg.ClosedForm,
-        "exact": pg.Exact,
-        "hutchinson": lambda: pg.Hutchinson(flow.probes, flow.noise),
-    }
     return Autoencoder(
         shape,
         key=key,
         levels=levels,
         channels=options.channels,
         latent=options.latent,
-        divergence=divergences[flow.divergence](),
-        integrator=(
-            pg.FixedStep(flow.solver_steps)
-            if flow.solver == "rk4"
-            else pg.Adaptive(flow.tolerance, flow.tolerance, flow.solver)
-        ),
-        adjoint=pg.Discrete() if flow.adjoint == "discrete" else pg.Backsolve(),
+        divergence=make_divergence(flow.divergence, flow.depth, pg.Hutchinson(flow.probes, flow.noise)),
+        integrator=make_integrator(flow.solver, flow.solver_steps, flow.tolerance),
+        adjoint=ADJOINTS[flow.adjoint],
         **{
             name: getattr(flow, name) for name in ("cnfs", "width", "depth", "rank", "activation", "end_time")
         },
