@@ -91,6 +91,8 @@ from ._train.gauss_newton import GaussNewton as GaussNewton
 from ._train.method import AbstractMethod as AbstractMethod
 from ._train.method import AbstractRunner as AbstractRunner
 from ._train.method import Block as Block
+from ._train.rate import AbstractRate as AbstractRate
+from ._train.rate import Trapezoid as Trapezoid
 from ._train.row import Row as Row
 from ._train.stages import Stages as Stages
 from ._train.state import StepInfo as StepInfo

@@ -147,7 +147,8 @@ def _block_of(
             step_key = jr.fold_in(key, state.step)
             own = jax.tree.map(lambda a: a[i], data)
             if objective.data is not None:
-                own = objective.data.changed(own, key=jr.fold_in(step_key, _CHANGE))
+                change_key = jr.fold_in(step_key, _CHANGE)
+                own = objective.data.changed(own, key=change_key, progress=state.progress)
             state, info, gradient = method.step(state, objective, key=step_key, data=own, mesh=mesh)
             return eqx.filter(state, eqx.is_array), info, gradient
 

@@ -19,6 +19,7 @@ from .._words.outcome import Outcome, failure_if, first_failure
 from .._words.tree import number_of_draws
 from ..metrics import gradient_norm
 from .blocks import AbstractCompiledMethod
+from .rate import AbstractRate
 from .state import StepInfo, copied
 
 
@@ -56,6 +57,8 @@ class FirstOrder(AbstractCompiledMethod):
         block: Steps in one compiled block, and per row of metrics.
         average: Decay of a moving average of the parameters, such as 0.999; the average is then what the
             training results in. `None` for none.
+        rate: Factor on the updates by step and progress, such as `Trapezoid`; `None` for none. It knows the
+            length of a training that ends after some time, which a schedule of Optax does not.
         devices: Those that share the draws. Default: all there are, of all processes; of those as many as
             `n` can be divided by.
     """
@@ -64,6 +67,7 @@ class FirstOrder(AbstractCompiledMethod):
     n: int = eqx.field(static=True)
     block: int = eqx.field(static=True)
     average: float | None = eqx.field(static=True)
+    rate: AbstractRate | None
     devices: tuple[Any, ...] | None = eqx.field(static=True)
 
     def __init__(
@@ -73,10 +77,12 @@ class FirstOrder(AbstractCompiledMethod):
         *,
         block: int = 50,
         average: float | None = None,
+        rate: AbstractRate | None = None,
         devices: Sequence[Any] | None = None,
     ) -> None:
         """Choose the optimiser, and how it is fed."""
         self.optimizer, self.n, self.block, self.average = optimizer, n, block, average
+        self.rate = rate
         self.devices = None if devices is None else tuple(devices)
 
     def __check_init__(self):
@@ -85,6 +91,10 @@ class FirstOrder(AbstractCompiledMethod):
             raise ArgumentError(
                 f"{named('average')} is the decay of a moving average, between 0 and 1; got {self.average}."
             )
+
+    @property
+    def needs_horizon(self):
+        return self.rate is not None
 
     def init(self, model):
         parameters = eqx.filter(model, eqx.is_inexact_array)
@@ -105,6 +115,9 @@ class FirstOrder(AbstractCompiledMethod):
         )
         norm = gradient_norm(gradient)
         updates, optimizer_state = self.optimizer.update(gradient, state.memory.optimizer, parameters)
+        if self.rate is not None:
+            factor = self.rate(state.step, state.progress)
+            updates = jax.tree.map(lambda u: factor.astype(u.dtype) * u, updates)
         outcome = first_failure(
             # What a failed solve leaves is not finite either, and not to be blamed on anything else.
             solve.outcome,

@@ -60,6 +60,11 @@ class AbstractMethod(eqx.Module):
         """How many steps it is made for; `None` where it can go on for as long as asked."""
         return None
 
+    @property
+    def needs_horizon(self) -> bool:
+        """Whether its steps depend on how long the training will be, as a decaying learning rate does."""
+        return False
+
     @abstractmethod
     def init(self, model: PyTree) -> PyTree:
         """Return the memory before the first step."""

@@ -29,6 +29,7 @@ class TrainState(eqx.Module):
         skipped: Steps that were skipped because something was not finite.
         skipped_in_row: Skipped steps since the last good one.
         best: The best model so far, where the training validates.
+        horizon: Steps that the training will have taken at its end; 0 as long as that is not known.
     """
 
     model: PyTree
@@ -37,6 +38,14 @@ class TrainState(eqx.Module):
     skipped: Int[Array, ""]
     skipped_in_row: Int[Array, ""]
     best: Best | None = None
+    horizon: Int[Array, ""] | int = 0
+
+    @property
+    def progress(self) -> Float[Array, ""]:
+        """Share of the training that is done, from 0 to 1; 0 as long as its length is not known."""
+        known = jnp.maximum(jnp.asarray(self.horizon), 1)
+        share = jnp.minimum(self.step / known, 1.0)
+        return jnp.where(jnp.asarray(self.horizon) > 0, share, 0.0).astype(jnp.float32)
 
     def after(self, model: PyTree, memory: PyTree, *, good: Bool[Array, ""] | bool = True) -> "TrainState":
         """Return the state after one more step, which was taken if it was good, and else skipped.
@@ -80,9 +89,9 @@ class StepInfo(NamedTuple):
 
 def begin(model: PyTree, memory: PyTree, *, validates: bool) -> TrainState:
     """Return the state before the first step."""
-    none = [jnp.zeros((), jnp.int32) for _ in range(5)]  # no array may be in two places of a state
+    none = [jnp.zeros((), jnp.int32) for _ in range(6)]  # no array may be in two places of a state
     best = Best(model, jnp.asarray(jnp.inf, jnp.float32), none[0], none[1]) if validates else None
-    return TrainState(model, memory, none[2], none[3], none[4], best)
+    return TrainState(model, memory, none[2], none[3], none[4], best, none[5])
 
 
 def strongly_typed(model: PyTree) -> PyTree:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key, PyTree
@@ -15,7 +16,7 @@ from jaxtyping import Array, Key, PyTree
 from .._gradients.objectives import AbstractObjective
 from .._words.errors import ArgumentError, UserError, check_at_least_one, named
 from .._words.outcome import Outcome, Stop
-from ..devices import any_process, several_processes
+from ..devices import any_process, of_first_process, several_processes
 from .method import AbstractMethod, AbstractRunner, Block
 from .row import Row
 from .state import StepInfo, TrainState, begin, copied, strongly_typed
@@ -24,6 +25,8 @@ from .validation import Validation
 Numbers = dict[str, float | int]  # of a row of metrics, by name
 
 _VALIDATION = 2**32 - 2  # folded into the key of a training; steps have the small numbers
+_PLANNED_AFTER = 0.05  # of the seconds of a training: then it is estimated how many steps they are
+_GRACE = 1.1  # of these seconds, for a machine that has become slower since
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
 _ROUNDING = 1e-3  # nats below its bound that nobody has to be told of
 
@@ -118,10 +121,17 @@ class Trainer:
             )
         state = copied(state)
         self.stopped = None
-        while (done := int(state.step)) < (sys.maxsize if steps is None else steps):
+        if max_seconds is None and steps is not None:
+            state = _planned(state, steps)
+        while (done := int(state.step)) < (end := self._end(state, steps)):
             if self._must_stop(state, max_seconds):
                 return
-            length = self._length(done, steps)
+            if self._can_plan(state, max_seconds):
+                assert max_seconds is not None
+                pace = done * max_seconds / self.seconds
+                state = _planned(state, of_first_process(min(end, max(done + 1, round(pace)))))
+                continue
+            length = self._length(done, end)
             state = self._runner.prepare(state, length)
             began = time.perf_counter()
             block = self._runner.run(state, length)
@@ -135,8 +145,22 @@ class Trainer:
             _stop_if_unknown(state, numbers.get("validation", 0.0))
         self.stopped = Stop.STEPS_TAKEN
 
+    def _end(self, state: TrainState, steps: int | None) -> int:
+        """Return after which step to stop, whatever the clock says."""
+        end = sys.maxsize if steps is None else steps
+        return min(end, int(state.horizon)) if int(state.horizon) else end
+
+    def _can_plan(self, state: TrainState, max_seconds: float | None) -> bool:
+        """Say whether the length of a training that ends by the clock is to be estimated now."""
+        if max_seconds is None or int(state.horizon) or not self.method.needs_horizon:
+            return False
+        known = int(state.step) > 0 and self.seconds >= _PLANNED_AFTER * max_seconds
+        return any_process(known) if several_processes(self._runner.mesh) else known
+
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
-        over = max_seconds is not None and self.seconds >= max_seconds
+        # A plan is kept to, within limits, so that the learning rate reaches its end.
+        grace = _GRACE if int(state.horizon) and self.method.needs_horizon else 1.0
+        over = max_seconds is not None and self.seconds >= grace * max_seconds
         # Every process has its own clock; the first to be at the end ends it for all.
         if any_process(over) if several_processes(self._runner.mesh) else over:
             self.stopped = Stop.TIME_USED_UP
@@ -201,6 +225,11 @@ class Trainer:
         # Where q = p there is no scatter left, only rounding, of densities that may be of any size.
         doubt = max(_DOUBT * math.hypot(numbers["loss_err"], error), _ROUNDING)
         return {"below_bound": below} if below > doubt else {}
+
+
+def _planned(state: TrainState, horizon: int) -> TrainState:
+    """Return the state of a training that will have taken so many steps at its end."""
+    return dataclasses.replace(state, horizon=jnp.asarray(min(horizon, 2**31 - 1), jnp.int32))
 
 
 def _stop_if_unknown(state: TrainState, validation: float) -> None:

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from ..._words.errors import ArgumentError, named
 from ..._words.tree import over_draws
+
+_AUGMENT = 2**32 - 1  # folded into the key of a change
 
 
 class Data:
@@ -22,12 +24,21 @@ class Data:
         rows: A tree of arrays, the axis of the entries first.
         change: Called as `change(entry, key=...)` each time an entry is used, in compiled code: to draw grey
             pixels black or white, to turn an image around.
+        augment: Called before that as `augment(entry, key=..., progress=...)`, with the share of the training
+            that is done, from 0 to 1: for changes that end before the training does.
     """
 
-    def __init__(self, rows: PyTree[np.ndarray], *, change: Callable[..., PyTree] | None = None) -> None:
+    def __init__(
+        self,
+        rows: PyTree[np.ndarray],
+        *,
+        change: Callable[..., PyTree] | None = None,
+        augment: Callable[..., PyTree] | None = None,
+    ) -> None:
         """Take the entries; they are not copied."""
         self.rows = rows
         self.change = change
+        self.augment = augment
         lengths = {len(leaf) for leaf in jax.tree.leaves(rows)}
         if len(lengths) != 1 or lengths == {0}:
             raise ArgumentError(
@@ -60,13 +71,18 @@ class Data:
             self._order = name, order
         return self._order[1]
 
-    def changed(self, rows: PyTree[Array], *, key: Key[Array, ""]) -> PyTree[Array]:
+    def changed(
+        self, rows: PyTree[Array], *, key: Key[Array, ""], progress: Float[Array, ""] | float = 0.0
+    ) -> PyTree[Array]:
         """Return entries as they are to be seen this time."""
-        change = self.change
-        if change is None:
-            return rows
-        keys = jr.split(key, jax.tree.leaves(rows)[0].shape[0])
-        return over_draws(lambda _, row, key: change(row, key=key), None, rows, keys)
+        change, augment = self.change, self.augment
+        if augment is not None:
+            keys = jr.split(jr.fold_in(key, _AUGMENT), jax.tree.leaves(rows)[0].shape[0])
+            rows = over_draws(lambda _, row, key: augment(row, key=key, progress=progress), None, rows, keys)
+        if change is not None:
+            keys = jr.split(key, jax.tree.leaves(rows)[0].shape[0])
+            rows = over_draws(lambda _, row, key: change(row, key=key), None, rows, keys)
+        return rows
 
     def in_turn(self, n: int) -> Iterator[tuple[PyTree[Array], int]]:
         """Yield batches of `n` in the order given, and how many entries of each are new.

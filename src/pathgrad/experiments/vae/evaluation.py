@@ -16,7 +16,6 @@ import pathgrad as pg
 from pathgrad._words.tree import one_draw
 
 from .model import Autoencoder
-from .networks import mean_pixel
 
 Tell = Callable[[int], None]
 
@@ -114,8 +113,8 @@ def _exact_terms(model: Autoencoder, images: Array, key: Any, refine: int, chunk
 
 def _chunk(model: Autoencoder) -> int:
     """Return how many draws with updates of their own to solve at a time."""
-    hidden = max((layer.weight.size for layers in model.fields for layer in layers), default=1)
-    return max(1, _BYTES // (4 * hidden))
+    most = max((family.prepared_size for family in model.flow.families), default=1)
+    return max(1, _BYTES // (4 * most))
 
 
 class Likelihood(NamedTuple):
@@ -159,7 +158,8 @@ def likelihoods(
     The log of a mean of weights is biased downwards, less so with more draws: a bound between the ELBO and
     the likelihood. (With a noisy divergence it would be biased upwards, and no bound.)
     """
-    numbers = math.prod(images.shape[1:]) * (model.encoder.levels if model.encoder.levels > 2 else 64)
+    # Of a decoder's widest layer at full resolution.
+    numbers = math.prod(images.shape[1:]) * max(model.likelihood.outputs, 64)
     chunk = max(1, min(samples, _BYTES // (4 * numbers)))
     mesh = pg.devices.mesh_for(None)
     model = pg.devices.replicated(model, mesh)
@@ -202,7 +202,7 @@ def _log_weights(
 def reconstructions(model: Autoencoder, images: Array, *, key: Any) -> Float[Array, "n h w"]:
     """Return the mean pixels that the decoder makes of one draw of each image's posterior."""
     z = model.posterior(images).draw("x", key=key, n=images.shape[0], chunk=images.shape[0]).x
-    return mean_pixel(model.decoder(z))
+    return model.likelihood.mean(model.decoder(z))
 
 
 @eqx.filter_jit
@@ -212,9 +212,5 @@ def prior_draws(
     """Draw from the prior: latent vectors, the mean pixels that they stand for, and images."""
     latent_key, pixel_key = jr.split(key)
     z = jax.vmap(lambda k: model.prior.draw(key=k)[0])(jr.split(latent_key, n))
-    logits = model.decoder(z)
-    if logits.ndim == 3:
-        drawn = jr.bernoulli(pixel_key, jax.nn.sigmoid(logits))
-    else:
-        drawn = jr.categorical(pixel_key, logits, axis=-1)
-    return z, mean_pixel(logits), drawn.astype(jnp.uint8)
+    outputs = model.decoder(z)
+    return z, model.likelihood.mean(outputs), model.likelihood.sample(outputs, key=pixel_key)

@@ -41,8 +41,9 @@ class VaeExperiment(pg.AbstractExperiment):
     Options: ClassVar[type] = AutoencoderOptions
     EvaluateOptions: ClassVar[type] = AutoencoderEvaluateOptions
     presets: ClassVar[Mapping[str, str]] = {
-        "small": "a smaller model for a CPU, with a short warm-up of the KL term",
+        "cpu": "a compact model, trained for a CPU core and an hour or less, with sizes for each data set",
         "paper": "the published model and training of the data set: for a GPU and a day",
+        "tiny": "a small dense network, to try things out in a minute",
     }
     # A checkpoint holds the weights four times: now, at their best, and the optimiser's two moments (and a
     # fifth time where their average is kept).
@@ -54,7 +55,7 @@ class VaeExperiment(pg.AbstractExperiment):
     )
 
     def defaults(self, /, **given: str) -> AutoencoderOptions:
-        return preset(given.get("preset", "small"), given.get("dataset", "mnist"))
+        return preset(given.get("preset", "cpu"), given.get("dataset", "mnist"))
 
     def settled(self, options: AutoencoderOptions) -> tuple[AutoencoderOptions, list[str]]:
         """Name the folder and the data that are there, and say so where these are not what was asked for."""

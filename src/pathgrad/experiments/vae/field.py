@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +13,7 @@ from jaxtyping import Array, Float, Key
 import pathgrad as pg
 from pathgrad._words.tree import Leaf
 
+from .amortised import AbstractFieldFamily, per_draw
 from .options import check_least
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"softplus": jax.nn.softplus, "tanh": jnp.tanh}
@@ -88,11 +88,6 @@ class AmortisedField(pg.AbstractTractableField):
         return velocity, jnp.vdot(slopes[0] @ prepared, slopes[1])
 
 
-def per_draw(values: Array) -> Any:
-    """Mark values as one for each draw; of no type, since it stands where one value is read."""
-    return pg.PerDraw(values)
-
-
 def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
     """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
     check_least(1, latent=dim, width=width, depth=depth)
@@ -109,7 +104,7 @@ def shared_layers(sizes: list[tuple[int, int]], *, key: Key[Array, ""]) -> tuple
     return tuple(layers)
 
 
-def update_size(sizes: list[tuple[int, int]], rank: int) -> int:
+def update_size(sizes: Sequence[tuple[int, ...]], rank: int) -> int:
     """Return how many numbers an image gives to one field."""
     check_least(1, rank=rank)
     return sum(rank * (size_in + size_out) + size_out for size_in, size_out in sizes)
@@ -128,3 +123,39 @@ def per_draw_updates(
             begin = end
         updates.append(Update(*parts))
     return tuple(updates)
+
+
+class LowRank(AbstractFieldFamily):
+    """Perceptrons whose layers the encoder adapts to each image by updates of low rank: the published ones."""
+
+    layers: tuple[Layer, ...]
+    rank: int = eqx.field(static=True)
+    activation: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        latent: int,
+        width: int = 512,
+        depth: int = 2,
+        rank: int = 20,
+        activation: str = "softplus",
+        *,
+        key: Key[Array, ""],
+    ) -> None:
+        """Begin with PyTorch's weights for `depth` hidden layers of `width` units."""
+        check_least(1, rank=rank)
+        self.layers = shared_layers(layer_sizes(latent, width, depth), key=key)
+        self.rank, self.activation = rank, activation
+
+    @property
+    def size(self) -> int:
+        """Both factors and a bias, for every layer."""
+        return update_size([layer.weight.shape for layer in self.layers], self.rank)
+
+    @property
+    def prepared_size(self) -> int:
+        return max(layer.weight.size for layer in self.layers)
+
+    def __call__(self, numbers):
+        sizes = [layer.weight.shape for layer in self.layers]
+        return AmortisedField(self.layers, per_draw_updates(numbers, sizes, self.rank), self.activation)

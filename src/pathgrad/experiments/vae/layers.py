@@ -1,4 +1,4 @@
-"""Affine and gated convolutional layers, with PyTorch's initial weights."""
+"""Affine, convolutional and gated layers, with PyTorch's initial weights or normal ones."""
 
 import math
 
@@ -23,8 +23,16 @@ def uniform(
     return weight, jr.uniform(bias_key, shape[-1:], minval=-bound, maxval=bound)
 
 
+def normal(
+    shape: tuple[int, ...], *, key: Key[Array, ""], scale: float = 1.0
+) -> tuple[Float[Array, "..."], Float[Array, " out"]]:
+    """Return normal weights that keep the size of their input, up to a factor, and biases of zero."""
+    fan_in = math.prod(shape[:-1])
+    return scale / math.sqrt(fan_in) * jr.normal(key, shape), jnp.zeros(shape[-1:])
+
+
 class Affine(eqx.Module):
-    """An affine map of each row."""
+    """An affine map of the last axis."""
 
     weight: Float[Array, "in out"]
     bias: Float[Array, " out"]
@@ -34,8 +42,41 @@ class Affine(eqx.Module):
         """Begin with PyTorch's weights for a linear layer."""
         return cls(*uniform((size_in, size_out), size_in, key=key))
 
-    def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
+    @classmethod
+    def normal(cls, size_in: int, size_out: int, *, key: Key[Array, ""], scale: float = 1.0) -> "Affine":
+        """Begin with normal weights, and without a bias."""
+        return cls(*normal((size_in, size_out), key=key, scale=scale))
+
+    def __call__(self, x: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         return x @ self.weight + self.bias
+
+
+class GatedAffine(eqx.Module):
+    """An affine map times the sigmoid of another one; no other nonlinearity."""
+
+    both: Affine  # the gate after what it opens
+
+    def __init__(self, size_in: int, size_out: int, *, key: Key[Array, ""]) -> None:
+        """Begin with normal weights."""
+        self.both = Affine.normal(size_in, 2 * size_out, key=key)
+
+    def __call__(self, x: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
+        opened, gate = jnp.split(self.both(x), 2, axis=-1)
+        return opened * jax.nn.sigmoid(gate)
+
+
+class Convolution(eqx.Module):
+    """A 3x3 convolution with zeros around the image, so that its size stays."""
+
+    weight: Float[Array, "3 3 in out"]
+    bias: Float[Array, " out"]
+
+    def __init__(self, size_in: int, size_out: int, *, key: Key[Array, ""], scale: float = 1.0) -> None:
+        """Begin with normal weights."""
+        self.weight, self.bias = normal((3, 3, size_in, size_out), key=key, scale=scale)
+
+    def __call__(self, x: Float[Array, "batch height width in"]) -> Float[Array, "batch height width out"]:
+        return convolve(x, self.weight, padding=1) + self.bias
 
 
 class GatedConvolution(eqx.Module):

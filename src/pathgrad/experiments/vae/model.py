@@ -1,109 +1,62 @@
-"""The autoencoder: an encoder that returns a flow, a decoder that is part of the target."""
+"""The autoencoder: an encoder that leads to a flow, a decoder that is part of the target."""
 
 import equinox as eqx
-import jax.random as jr
-from jaxtyping import Array, Float, Key, UInt8
+from jaxtyping import Array, Float, UInt8
 
 import pathgrad as pg
 from pathgrad._words.tree import Leaf
 
-from .field import AmortisedField, Layer, layer_sizes, per_draw, per_draw_updates, shared_layers, update_size
-from .networks import Decoder, Encoder, log_likelihood
+from .amortised import AmortisedFlow, per_draw
+from .likelihoods import AbstractLikelihood
+from .networks import AbstractDecoder, AbstractEncoder
 
 
 class Joint(eqx.Module):
     r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included."""
 
-    decoder: Decoder
+    decoder: AbstractDecoder
+    likelihood: AbstractLikelihood
     image: Leaf  # one for each draw
 
     def log_prob(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
         """Return the log density of one latent vector together with the image."""
-        likelihood = log_likelihood(self.decoder(z[None]), self.image[None])[0]
+        likelihood = self.likelihood.log_prob(self.decoder(z[None]), self.image[None])[0]
         return likelihood + pg.StandardNormal(z.shape).log_prob(z)
 
 
 class Autoencoder(eqx.Module):
     """A variational autoencoder whose posterior is a normal carried by continuous flows.
 
+    Its parts can be chosen by themselves; what `pathgrad train vae` offers is put together in `making`.
+
     Attributes:
-        encoder: From images to q0 and to what the fields need.
-        decoder: From latent vectors to logits of pixels.
-        fields: Shared layers of each field.
-        divergence: How it is had in training.
-        integrator: How the flows are solved.
-        adjoint: How gradients go back through them.
-        end_time: Each field is followed from time zero to this.
-        rank: Of the images' updates of the layers.
-        activation: Of the fields: `"softplus"` or `"tanh"`.
+        encoder: From images to features.
+        flow: From features to the flow of the posterior.
+        decoder: From latent vectors to outputs for each pixel.
+        likelihood: From these to the probability of an image.
+        levels: Values of a pixel: two for black and white, 256 for grey.
     """
 
-    encoder: Encoder
-    decoder: Decoder
-    fields: tuple[tuple[Layer, ...], ...]
-    divergence: pg.AbstractDivergence
-    integrator: pg.AbstractIntegrator
-    adjoint: pg.AbstractAdjoint
-    end_time: float = eqx.field(static=True)
-    rank: int = eqx.field(static=True)
-    activation: str = eqx.field(static=True)
-
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        *,
-        key: Key[Array, ""],
-        levels: int,
-        channels: int = 32,
-        latent: int = 64,
-        cnfs: int = 2,
-        width: int = 512,
-        depth: int = 2,
-        rank: int = 20,
-        activation: str = "softplus",
-        divergence: pg.AbstractDivergence = pg.Hutchinson(1, "gaussian"),
-        integrator: pg.AbstractIntegrator = pg.Adaptive(),
-        adjoint: pg.AbstractAdjoint = pg.Discrete(),
-        end_time: float = 0.5,
-    ) -> None:
-        """Begin with PyTorch's weights.
-
-        Both sides of the images must be multiples of four; black and white pixels have two `levels`. The
-        outermost convolutions have `channels` channels, and the latent vector has `latent` numbers. There are
-        `cnfs` flows, one after the other, whose fields have `depth` hidden layers of `width` units.
-        """
-        if any(side < 4 or side % 4 for side in shape):
-            raise ValueError(f"Both sides of the images must be multiples of four, got {shape}.")
-        encoder_key, decoder_key, field_key = jr.split(key, 3)
-        sizes = layer_sizes(latent, width, depth)
-        network = {"levels": levels, "channels": channels, "latent": latent}
-        updates = [update_size(sizes, rank)] * cnfs
-        self.encoder = Encoder(shape, key=encoder_key, update_sizes=updates, **network)
-        self.decoder = Decoder(shape, key=decoder_key, **network)
-        self.fields = tuple(shared_layers(sizes, key=k) for k in jr.split(field_key, cnfs))
-        self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
-        self.end_time, self.rank, self.activation = end_time, rank, activation
+    encoder: AbstractEncoder
+    flow: AmortisedFlow
+    decoder: AbstractDecoder
+    likelihood: AbstractLikelihood
+    levels: int = eqx.field(static=True)
 
     def posterior(self, images: UInt8[Array, "batch height width"]) -> pg.Flow:
         """Return the flow of the images: as many draws as images, each of its own posterior."""
-        mean, log_scale, numbers = self.encoder(images)
-        base = pg.DiagonalNormal(per_draw(mean), per_draw(log_scale))
-        transforms = []
-        for layers, own in zip(self.fields, numbers, strict=True):
-            sizes = [layer.weight.shape for layer in layers]
-            field = AmortisedField(layers, per_draw_updates(own, sizes, self.rank), self.activation)
-            transforms.append(pg.CNF(field, self.divergence, self.integrator, self.adjoint, t1=self.end_time))
-        return pg.Flow(base, transforms)
+        bright = images.astype(self.flow.base.mean.weight.dtype) / (self.levels - 1)
+        return self.flow(self.encoder(bright))
 
     def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
         """Return the target that belongs to `posterior(images)`."""
-        return Joint(self.decoder, per_draw(images))
+        return Joint(self.decoder, self.likelihood, per_draw(images))
 
     def log_likelihood(
         self, z: Float[Array, "batch latent"], images: UInt8[Array, "batch height width"]
     ) -> Float[Array, " batch"]:
         """Return the log-likelihood of each image given its latent vector: the decoder sees all at once."""
-        return log_likelihood(self.decoder(z), images)
+        return self.likelihood.log_prob(self.decoder(z), images)
 
     def log_prior(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
         """Return the log density of one latent vector before any image is seen."""
@@ -111,5 +64,5 @@ class Autoencoder(eqx.Module):
 
     @property
     def prior(self) -> pg.StandardNormal:
-        """Of the last latent vector."""
-        return pg.StandardNormal(self.encoder.mean.bias.shape)
+        """The standard normal of the last latent vector."""
+        return pg.StandardNormal((self.flow.latent,))

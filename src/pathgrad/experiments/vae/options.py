@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pathgrad._words.errors import ArgumentError, named
 
@@ -14,36 +14,58 @@ DatasetName = Literal["mnist", "omniglot", "omniglot-rebuilt", "caltech", "freyf
 
 
 @dataclasses.dataclass(frozen=True)
+class NetworkOptions:
+    """The encoder and the decoder."""
+
+    networks: Literal["compact", "published", "mlp"] = "compact"
+    """compact: 3x3 convolutions at a half and a quarter of the resolution, made for a CPU. published: the gated
+    5x5 convolutions of the paper. mlp: two gated dense layers, the quickest."""
+    channels: int = 32
+    """Channels of the decoder at a quarter of the resolution (compact), or of the outermost convolutions, where
+    inner ones have up to eight times as many (published)."""
+    blocks: int = 1
+    """Residual convolutions of the decoder at a quarter of the resolution (compact)."""
+    fine_channels: int = 32
+    """Channels of the decoder at half the resolution (compact); 0 to go straight from a quarter to pixels, in
+    both networks."""
+    hidden: int = 256
+    """Units of a dense layer with which the decoder begins (compact; 0 for none), or of each layer (mlp)."""
+
+
+@dataclasses.dataclass(frozen=True)
 class AmortisedFlowOptions:
     """The posterior: a normal, carried by continuous flows that the encoder adapts to each image."""
 
     cnfs: int = 2
-    """Continuous flows, one after the other."""
+    """Number of continuous flows, one after the other; 0 for a plain normal."""
+    field: Literal["gates", "low-rank"] = "gates"
+    """How the encoder adapts a field to an image. gates: it opens, closes and shifts the units of one hidden
+    layer. low-rank: it adds a matrix of low rank to every layer, as in the paper."""
     width: int = 512
     """Units in each hidden layer of a field."""
-    depth: int = 2
-    """Hidden layers of a field."""
+    depth: int = 1
+    """Hidden layers of a field; gates have one."""
     rank: int = 20
-    """Rank of the update of each layer by the encoder."""
-    activation: Literal["softplus", "tanh"] = "softplus"
-    """Between the layers of a field."""
-    end_time: float = 0.5
+    """Rank of the update of each layer (low-rank)."""
+    activation: Literal["softplus", "tanh"] = "tanh"
+    """Activation between the layers of a field (low-rank; gates have tanh)."""
+    end_time: float = 1.0
     """Each field is followed from time 0 to this."""
-    solver: Literal["dopri5", "tsit5", "rk4"] = "dopri5"
-    """Adaptive steps with one length for the whole batch, or fixed ones."""
+    solver: Literal["dopri5", "tsit5", "rk4"] = "rk4"
+    """Adaptive steps with one length for the whole batch, or fixed ones (rk4)."""
     tolerance: float = 1e-5
     """Relative and absolute tolerance of adaptive steps."""
-    solver_steps: int = 4
-    """Number of fixed steps (rk4)."""
-    divergence: Literal["hutchinson", "closed", "exact"] = "hutchinson"
-    """In training: a noisy estimate, its exact value in closed form (one or two hidden layers), or exactly
-    by automatic differentiation. Evaluation is always exact."""
+    solver_steps: int = 3
+    """Number of fixed steps (rk4) to begin with; one more is taken whenever they turn out to be too few."""
+    divergence: Literal["closed", "hutchinson", "exact"] = "closed"
+    """Divergence used in training: its closed form (one or two hidden layers), a noisy estimate, or its exact
+    value by automatic differentiation. Evaluation is always exact."""
     noise: Literal["gaussian", "rademacher"] = "gaussian"
-    """Of the Hutchinson estimate; rademacher (signs) varies less."""
+    """Noise of the Hutchinson estimate; rademacher (signs) varies less."""
     probes: int = 1
     """Noise vectors of the Hutchinson estimate."""
     adjoint: Literal["discrete", "backsolve"] = "discrete"
-    """How gradients go back: through each step taken, or by solving again (as the authors did)."""
+    """How gradients are computed: through each solver step, or by solving backwards (as the authors did)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,42 +74,53 @@ class AutoencoderTrainOptions:
 
     estimator: Estimator = "path"
     """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
-    optimizer: Literal["adamax", "adam"] = "adamax"
+    optimizer: Literal["adam", "adamax"] = "adam"
     """adamax is what the authors' code uses, adam what their text says."""
-    learning_rate: float | None = None
-    """By default 0.0005 for adamax and 0.001 for adam; the small preset has 0.002 for both."""
+    learning_rate: float = 4e-3
+    """Learning rate after its warm-up."""
+    rate_warmup: int = 500
+    """Steps over which the learning rate grows from zero."""
+    rate_hold: float = 0.25
+    """Share of the training after which the learning rate begins to fall, linearly to zero; 1 for never. How
+    long the training is, is known from --epochs, or measured where --max-seconds ends it earlier."""
+    clip: float = 100.0
+    """Shrink gradients longer than this; 0 for never."""
+    average: float | None = 0.9995
+    """Decay of a moving average of the parameters, which is then what is validated and evaluated."""
     batch: int = 100
     """Images per step; the last batch of an epoch may be smaller."""
-    epochs: int = 5000
+    epochs: int = 72
     """Epochs at most."""
-    warmup_epochs: int = 100
-    """Over these the weight of the KL term grows to one."""
+    kl_warmup: int = 1000
+    """Steps over which the weight of the KL term grows to one, a little with each step."""
+    warmup_epochs: int = 0
+    """Epochs over which it grows instead, a little with each epoch (as the authors did)."""
+    validate: int = 500
+    """Steps between two validations, rounded up to whole epochs."""
     patience: int = 35
-    """Stop when the validation has not improved for more epochs than this, counted from the end of the
-    warm-up; the best epoch is what evaluation looks at."""
-    average: float | None = None
-    """Decay of a moving average of the parameters, such as 0.999. The average is then what is validated and
-    evaluated."""
+    """Stop when more validations than this have passed without a better one, counted from the end of the
+    warm-up; the best is what evaluation looks at."""
+    shifts: float = 0.0
+    """Probability of moving an image by up to one pixel each way, each time it is seen. (The paper did not.)"""
+    flips: bool = False
+    """Turn half of the images left to right, each time they are seen. (The paper did not.)"""
+    augment_until: float = 0.7
+    """Share of the training after which images are no longer shifted. (They are flipped to the end.)"""
     max_seconds: float | None = None
-    """Stop after this much training time (compiling, validation and evaluation not counted)."""
+    """Stop after this much training time (compiling, validation and evaluation not counted). The learning rate
+    falls to zero within it."""
     seed: int = 0
     """Decides all random numbers but the split of the data."""
     block: int = 10
     """Steps to a row of metrics, and until Ctrl-C is heard; an epoch always ends one."""
-
-    @property
-    def rate(self) -> float:
-        """The learning rate given, or the optimiser's own."""
-        own = {"adamax": 5e-4, "adam": 1e-3}[self.optimizer]
-        return own if self.learning_rate is None else self.learning_rate
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderOptions:
     """Train a variational autoencoder on images; its posterior is a normal carried by continuous flows.
 
-    The encoder gives every image a low-rank update of the flow's layers. Loss and validation are in nats per
-    image. `pathgrad evaluate` then gives ELBO and likelihood of the test images, with exact divergences.
+    Loss and validation are in nats per image. `pathgrad evaluate` then gives ELBO and likelihood of the test
+    images, with exact divergences.
     """
 
     dataset: DatasetName = "mnist"
@@ -100,8 +133,10 @@ class AutoencoderOptions:
     """Decides which images of freyfaces (and omniglot) are for training, validation and test."""
     latent: int = 64
     """Size of the latent vector."""
-    channels: int = 32
-    """Of the outermost convolutions; inner ones have up to eight times as many."""
+    likelihood: Literal["softmax", "logistic"] = "softmax"
+    """Distribution of grey pixels: 256 unordered classes, as in the paper, or a discretised logistic, whose
+    bits per pixel are not to be compared with published ones."""
+    network: NetworkOptions = NetworkOptions()
     flow: AmortisedFlowOptions = AmortisedFlowOptions()
     training: AutoencoderTrainOptions = AutoencoderTrainOptions()
 
@@ -129,58 +164,99 @@ class AutoencoderEvaluateOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What is usual for one data set; settings and results are of Vaitl et al. 2022, appendix and table 2.
+    """What is usual for one data set.
 
     Attributes:
         title: For people.
-        flow: The posterior.
-        patience: Epochs.
-        short_warmup: Ours: epochs of some five hundred steps, in which the KL term weighs less than one.
+        published: The published posterior (Vaitl et al. 2022, appendix).
+        patience: Epochs of patience of the published training.
+        cpu: Our own options for a CPU core and an hour or less.
         samples: Draws behind each likelihood.
-        results: Negative ELBO of the test images by estimator, in the unit of the data set.
+        results: Published negative ELBO of the test images by estimator (table 2), in the unit of the data set.
     """
 
     title: str
-    flow: AmortisedFlowOptions = AmortisedFlowOptions()
-    patience: int = 35
-    short_warmup: int = 2
+    published: AmortisedFlowOptions
+    patience: int
+    cpu: AutoencoderOptions
     samples: int = 5000
     results: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-_DIGITS = AmortisedFlowOptions(width=1024, rank=64)
-_SHAPES = AmortisedFlowOptions(width=2048, activation="tanh")
+def _published(**flow: Any) -> AmortisedFlowOptions:
+    """Return a posterior of the paper, or of the authors' code where the paper is silent."""
+    common = {"field": "low-rank", "depth": 2, "activation": "softplus", "end_time": 0.5}
+    solver = {"solver": "dopri5", "solver_steps": 4, "divergence": "hutchinson"}
+    return AmortisedFlowOptions(**(common | solver | flow))
+
+
+_MANY = AutoencoderOptions(training=AutoencoderTrainOptions(shifts=0.4))
+# Few images: what keeps them from being learnt by heart counts for more than the size of the networks.
+_FEW = dataclasses.replace(
+    _MANY,
+    network=NetworkOptions(fine_channels=16, hidden=0),
+    flow=AmortisedFlowOptions(cnfs=1, width=256),
+    training=AutoencoderTrainOptions(
+        learning_rate=2e-3, rate_warmup=300, rate_hold=0.4, kl_warmup=800, epochs=270, patience=60,
+        shifts=0.5, flips=True, augment_until=0.9,
+    ),
+)  # fmt: skip
+_FACES = dataclasses.replace(
+    _FEW,
+    network=NetworkOptions(channels=64, blocks=2, fine_channels=0, hidden=0),
+    training=dataclasses.replace(
+        _FEW.training, learning_rate=3e-3, rate_warmup=200, kl_warmup=300, average=0.999, clip=2000.0, epochs=370
+    ),
+)
 _LETTERS = Known(
-    "Omniglot", AmortisedFlowOptions(cnfs=5, rank=64), 35, 3, results={"path": 96.61, "total": 98.33}
+    "Omniglot", _published(cnfs=5, rank=64), 35, _MANY, results={"path": 96.61, "total": 98.33}
 )
 _KNOWN = {
-    "mnist": Known("MNIST", _DIGITS, results={"path": 82.09, "total": 82.82}),
+    "mnist": Known(
+        "MNIST", _published(width=1024, rank=64), 35, _MANY, results={"path": 82.09, "total": 82.82}
+    ),
     "omniglot": _LETTERS,
     # Other images: the paper's results say nothing about them.
     "omniglot-rebuilt": dataclasses.replace(_LETTERS, title="Omniglot, rebuilt", results={}),
-    "caltech": Known("Caltech 101 silhouettes", _SHAPES, 100, 12, 2000, {"path": 101.93, "total": 104.03}),
-    "freyfaces": Known("Frey Faces", patience=100, short_warmup=30, results={"path": 4.35, "total": 4.39}),
+    "caltech": Known(
+        "Caltech 101 silhouettes",
+        _published(width=2048, activation="tanh"),
+        100,
+        _FEW,
+        samples=2000,
+        results={"path": 101.93, "total": 104.03},
+    ),
+    "freyfaces": Known("Frey Faces", _published(), 100, _FACES, results={"path": 4.35, "total": 4.39}),
 }
 
 
 def known_of(dataset: str) -> Known:
     """Return what is known of a data set: of one that only a later version knows, its name."""
-    return _KNOWN.get(dataset) or Known(dataset)
+    return _KNOWN.get(dataset) or Known(dataset, _published(), 35, _MANY)
 
 
 def preset(name: str, dataset: str) -> AutoencoderOptions:
-    """Return the options of a preset: the published ones of a data set, or small ones for a CPU."""
+    """Return the options of a preset: for a CPU, the published ones of a data set, or tiny ones for a trial."""
     find(dataset)
     known = known_of(dataset)
-    training = AutoencoderTrainOptions(patience=known.patience)
-    options = AutoencoderOptions(dataset, flow=known.flow, training=training)  # pyright: ignore[reportArgumentType]
     if name == "paper":
-        return options
-    training = dataclasses.replace(
-        training, learning_rate=2e-3, epochs=200, warmup_epochs=known.short_warmup, patience=20
-    )
-    flow = dataclasses.replace(known.flow, cnfs=2, width=128, rank=8)
-    return dataclasses.replace(options, latent=32, channels=8, flow=flow, training=training)
+        training = AutoencoderTrainOptions(
+            optimizer="adamax", learning_rate=5e-4, rate_warmup=0, rate_hold=1.0, clip=0.0, average=None,
+            kl_warmup=0, warmup_epochs=100, validate=1, epochs=5000, patience=known.patience,
+        )  # fmt: skip
+        options = AutoencoderOptions(
+            network=NetworkOptions("published"), flow=known.published, training=training
+        )
+    elif name == "tiny":
+        options = AutoencoderOptions(
+            latent=8,
+            network=NetworkOptions("mlp", hidden=64),
+            flow=AmortisedFlowOptions(cnfs=1, width=32),
+            training=dataclasses.replace(known.cpu.training, average=0.99, epochs=5, kl_warmup=100),
+        )
+    else:
+        options = known.cpu
+    return dataclasses.replace(options, dataset=dataset)
 
 
 def check_least(least: int, **values: int | None) -> None:

@@ -10,8 +10,8 @@ from pathgrad._words.text import count
 
 from .options import known_of, preset
 
-_FLOW = ("cnfs", "width", "depth", "rank", "activation", "end_time")
-_MODEL = ("latent", "channels", *(f"flow.{name}" for name in _FLOW))
+_FLOW = ("cnfs", "field", "width", "depth", "rank", "activation", "end_time")
+_MODEL = ("latent", "likelihood", "network.networks", *(f"flow.{name}" for name in _FLOW))
 
 
 def warming_up(row: pg.Row | None) -> float | None:
