@@ -22,13 +22,21 @@ Tell = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained, and how: an untrained model, for so many steps at most."""
+    """What is trained, and how: an untrained model, for so many steps at most.
+
+    `settle` makes what is not an array in a model agree with its arrays, where training changes both.
+    """
 
     model: PyTree
     objective: AbstractObjective
     method: AbstractMethod
     steps: int
     validation: Validation | None = None
+    settle: Callable[[PyTree], PyTree] | None = None
+
+    def loaded(self, state: TrainState) -> TrainState:
+        """Return a state as it was when a checkpoint, which holds arrays alone, was made of it."""
+        return state if self.settle is None else state.with_models(self.settle)
 
     def trainer(self, *, key: Key[Array, ""]) -> Trainer:
         """Return what trains it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import devices
@@ -138,8 +139,10 @@ def session(
         if state is None and newest is not None:
             # Shapes are enough: the state of a large model with its optimiser is gigabytes.
             like = eqx.filter_eval_shape(trainer.init, training.model)
-            state = run.directory.checkpoints.load_newest(like)
+            state = training.loaded(run.directory.checkpoints.load_newest(like))
             trainer.seconds = float(read_header(newest).meta["seconds"])
+            if resumed is not None and resumed.settings.training.max_seconds != options.training.max_seconds:
+                state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # to be planned anew
         elif state is None:  # a run that was killed before its first checkpoint has not begun
             state = trainer.init(experiment.begin(options, training.model)[0])
         work = Session(run, training, trainer, state, options.training.max_seconds)

@@ -28,7 +28,7 @@ def trained(run: Run) -> Trained:
     shell = run.problem().shell()
     trainer = shell.trainer(key=jr.key(0))
     # Shapes are enough: the state of a large model with its optimiser is gigabytes.
-    state = checkpoints.load_newest(eqx.filter_eval_shape(trainer.init, shell.model))
+    state = shell.loaded(checkpoints.load_newest(eqx.filter_eval_shape(trainer.init, shell.model)))
     return Trained(trainer.result(state), state)
 
 

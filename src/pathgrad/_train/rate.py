@@ -35,8 +35,8 @@ class Trapezoid(AbstractRate):
     def __check_init__(self):
         if self.warmup < 0 or not 0 <= self.hold <= 1:
             raise ArgumentError(
-                f"{named('warmup')} must be at least 0 and {named('hold')} from 0 to 1, got {self.warmup} and "
-                f"{self.hold}."
+                f"{named('warmup')} must be at least 0 and {named('hold')} from 0 to 1; got {self.warmup} "
+                f"and {self.hold}."
             )
 
     def __call__(self, step, progress):

@@ -1,6 +1,7 @@
 """What a training carries from step to step, and what a step tells about itself."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -61,6 +62,13 @@ class TrainState(eqx.Module):
             skipped=self.skipped + skipped,
             skipped_in_row=(self.skipped_in_row + 1) * skipped,
         )
+
+    def with_models(self, change: Callable[[PyTree], PyTree]) -> "TrainState":
+        """Return the state with its models replaced by what a function makes of them; their arrays stay."""
+        best = self.best
+        if best is not None:
+            best = dataclasses.replace(best, model=change(best.model))
+        return dataclasses.replace(self, model=change(self.model), best=best)
 
 
 class StepInfo(NamedTuple):

@@ -186,6 +186,8 @@ class Trainer:
         loss = validation.loss(model, step, key=key, mesh=self._runner.mesh)
         best = validation.after(state.best, model, loss, step)
         state = dataclasses.replace(state, best=best)
+        if validation.watch is not None and (change := validation.watch(model, key=key)) is not None:
+            state = state.with_models(change)
         return state, {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
 
     def _numbers(self, block: Block) -> Numbers:

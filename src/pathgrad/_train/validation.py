@@ -1,5 +1,7 @@
 """Judge a model on data that it does not learn from, keep the best, and know when to stop."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -25,6 +27,8 @@ class Validation(eqx.Module):
         patience: Stop when more validations than this have passed without a better one. `None` for never.
         patient_until: Validations before this many steps do not count against patience: during a warm-up
             the loss that is trained is another one.
+        watch: Called as `watch(model, key=...)` after each validation. It returns `None`, or a function by
+            which the training's models are replaced from then on: by ones that are solved more finely.
     """
 
     objective: AbstractObjective
@@ -32,6 +36,7 @@ class Validation(eqx.Module):
     n: int = eqx.field(static=True, default=256)
     patience: int | None = eqx.field(static=True, default=None)
     patient_until: int = eqx.field(static=True, default=0)
+    watch: Callable[..., Callable[[PyTree], PyTree] | None] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.objective.data is None:

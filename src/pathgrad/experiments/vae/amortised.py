@@ -1,12 +1,13 @@
 """From the features of images to the flows of their posteriors."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 import pathgrad as pg
 
@@ -100,6 +101,8 @@ class AmortisedFlow(eqx.Module):
         integrator: ODE solver of the flows.
         adjoint: How gradients are propagated through the solver.
         end_time: Each field is followed from time zero to this.
+        solver_steps: The integrator's fixed steps (0 if it has none), as an array: training may take more,
+            and a checkpoint holds arrays alone.
     """
 
     base: AbstractBaseHead
@@ -109,12 +112,36 @@ class AmortisedFlow(eqx.Module):
     integrator: pg.AbstractIntegrator
     adjoint: pg.AbstractAdjoint
     end_time: float = eqx.field(static=True)
+    solver_steps: Int[Array, ""]
+
+    def __init__(
+        self,
+        base: AbstractBaseHead,
+        heads: Sequence[Affine],
+        families: Sequence[AbstractFieldFamily],
+        *,
+        divergence: pg.AbstractDivergence = pg.ClosedForm(),
+        integrator: pg.AbstractIntegrator = pg.FixedStep(3),
+        adjoint: pg.AbstractAdjoint = pg.Discrete(),
+        end_time: float = 1.0,
+    ) -> None:
+        """Put the parts together; a head and a family for each flow."""
+        self.base, self.heads, self.families = base, tuple(heads), tuple(families)
+        self.divergence, self.integrator, self.adjoint = divergence, integrator, adjoint
+        self.end_time = end_time
+        self.solver_steps = jnp.asarray(getattr(integrator, "steps", 0), jnp.int32)
 
     def __check_init__(self):
         sizes = [head.bias.size for head in self.heads]
         needed = [family.size for family in self.families]
         if sizes != needed:
             raise ValueError(f"The heads give {sizes} numbers, and the fields need {needed}.")
+
+    def with_steps(self, steps: int) -> "AmortisedFlow":
+        """Return the same flow, solved with so many fixed steps."""
+        integrator, count = pg.FixedStep(steps), jnp.asarray(steps, jnp.int32)
+        parts = lambda flow: (flow.integrator, flow.solver_steps)  # noqa: E731
+        return eqx.tree_at(parts, self, (integrator, count), is_leaf=lambda x: x is self.integrator)
 
     @property
     def latent(self) -> int:

@@ -32,9 +32,7 @@ class Augmentation:
         """This, or `None` if it does nothing."""
         return self if self.shifts or self.flips else None
 
-    def __call__(
-        self, image: Array, *, key: Key[Array, ""], progress: Float[Array, ""]
-    ) -> Array:
+    def __call__(self, image: Array, *, key: Key[Array, ""], progress: Float[Array, ""]) -> Array:
         """Return the image as it is to be seen this time."""
         chance_key, shift_key, flip_key = jr.split(key, 3)
         if self.shifts:

@@ -126,7 +126,7 @@ def per_draw_updates(
 
 
 class LowRank(AbstractFieldFamily):
-    """Perceptrons whose layers the encoder adapts to each image by updates of low rank: the published ones."""
+    """Networks whose layers the encoder adapts to each image by updates of low rank: the published ones."""
 
     layers: tuple[Layer, ...]
     rank: int = eqx.field(static=True)

@@ -2,7 +2,6 @@
 
 import math
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key

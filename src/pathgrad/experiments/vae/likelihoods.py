@@ -1,6 +1,5 @@
 """Distributions of pixels, given what a decoder says of them."""
 
-import functools
 from abc import abstractmethod
 
 import equinox as eqx
@@ -28,16 +27,12 @@ class AbstractLikelihood(eqx.Module):
 
     @abstractmethod
     def log_prob(
-        self,
-        outputs: Float[Array, "batch height width outputs"],
-        images: UInt8[Array, "batch height width"],
+        self, outputs: Float[Array, "batch height width outputs"], images: UInt8[Array, "batch height width"]
     ) -> Float[Array, " batch"]:
         """Return the log-probability of each image in nats."""
 
     @abstractmethod
-    def mean(
-        self, outputs: Float[Array, "batch height width outputs"]
-    ) -> Float[Array, "batch height width"]:
+    def mean(self, outputs: Float[Array, "batch height width outputs"]) -> Float[Array, "batch height width"]:
         """Return the expected brightness of each pixel, from 0 to 1."""
 
     @abstractmethod
@@ -112,8 +107,8 @@ class SoftmaxOfFeatures(AbstractLikelihood):
 class DiscretisedLogistic(AbstractLikelihood):
     """256 ordered levels, each with what a logistic density has in its interval, the ends with the tails.
 
-    Another model than `Softmax`: its bits per pixel are not those of the literature on Frey Faces. The outputs
-    are the mean, from 0 to 1 after a sigmoid, and the log of the width in levels.
+    This is another model than `Softmax`, and its bits per pixel cannot be compared with published ones for
+    Frey Faces. The outputs are the mean, from 0 to 1 after a sigmoid, and the log of the width in levels.
     """
 
     outputs: int = eqx.field(static=True, default=2)
@@ -136,9 +131,7 @@ class DiscretisedLogistic(AbstractLikelihood):
 
     def mean(self, outputs):
         """Return the expected level: the sum over all edges of the probability to lie above."""
-        return _in_chunks(
-            lambda part: jnp.mean(jax.nn.sigmoid(-self._edges(part)[0]), axis=-1), outputs
-        )
+        return _in_chunks(lambda part: jnp.mean(jax.nn.sigmoid(-self._edges(part)[0]), axis=-1), outputs)
 
     def sample(self, outputs, *, key):
         noise = jr.logistic(key, outputs.shape[:-1], outputs.dtype)
@@ -165,7 +158,10 @@ def _categorical_forward(head: Affine, outputs: Array, images: Array):
 
     def one(part):
         features, image = part
-        value = functools.partial(lambda image, head, h: Softmax().log_prob(head(h[None]), image[None])[0], image)
+
+        def value(head, features):
+            return Softmax().log_prob(head(features[None]), image[None])[0]
+
         return jax.value_and_grad(value, argnums=(0, 1))(head, features)
 
     values, (of_head, of_outputs) = lax.map(one, (outputs, images), batch_size=_AT_ONCE)

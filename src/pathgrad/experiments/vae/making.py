@@ -38,8 +38,10 @@ from .networks import (
     PublishedEncoder,
 )
 from .options import AutoencoderOptions, AutoencoderTrainOptions, check_least
+from .watch import SolverWatch, settled
 
 _FEATURES = 16  # outputs of a decoder for a pixel, of which 256 logits are made
+_WATCHED = 200  # images by which the solver is watched
 _HEAD_SCALE = 0.3  # factor on the initial weights of what images add to fields
 
 
@@ -91,7 +93,9 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
             n=options.batch,
             patience=options.patience,
             patient_until=warm_up.length,
+            watch=SolverWatch(dataset.validation[:_WATCHED]),
         ),
+        settle=settled,
     )
 
 
@@ -122,9 +126,7 @@ def make_model(
     return Autoencoder(encoder, flow, decoder, likelihood, levels)
 
 
-def make_likelihood(
-    options: AutoencoderOptions, levels: int, *, key: Key[Array, ""]
-) -> AbstractLikelihood:
+def make_likelihood(options: AutoencoderOptions, levels: int, *, key: Key[Array, ""]) -> AbstractLikelihood:
     """Return the distribution of the pixels."""
     if levels == 2:
         return Bernoulli()
@@ -181,8 +183,7 @@ def make_amortised_flow(
         sizes = flow.width, flow.depth, flow.rank, flow.activation
         families = tuple(LowRank(latent, *sizes, key=k) for k in field_keys)
         heads = tuple(
-            Affine.random(features, family.size, key=k)
-            for family, k in zip(families, head_keys, strict=True)
+            Affine.random(features, family.size, key=k) for family, k in zip(families, head_keys, strict=True)
         )
         ends = [Affine.random(features, latent, key=k) for k in jr.split(base_key)]
         base = VarianceHead(*ends, is_grey=levels > 2)
@@ -194,7 +195,15 @@ def make_amortised_flow(
         )
         base = LogScaleHead.normal(features, latent, key=base_key)
     adjoint = ADJOINTS[flow.adjoint]
-    return AmortisedFlow(base, heads, families, divergence, integrator, adjoint, flow.end_time)
+    return AmortisedFlow(
+        base,
+        heads,
+        families,
+        divergence=divergence,
+        integrator=integrator,
+        adjoint=adjoint,
+        end_time=flow.end_time,
+    )
 
 
 def check_training(training: AutoencoderTrainOptions) -> None:

@@ -39,7 +39,9 @@ def to_patches(x: Float[Array, "batch height width channels"], side: int) -> Flo
     return x.reshape(b, h // side, w // side, side * side * c)
 
 
-def from_patches(x: Float[Array, "batch h w patch"], side: int) -> Float[Array, "batch height width channels"]:
+def from_patches(
+    x: Float[Array, "batch h w patch"], side: int
+) -> Float[Array, "batch height width channels"]:
     """Turn channels into the pixels of square patches: the inverse of `to_patches`."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, side, side, c // side**2).transpose(0, 1, 3, 2, 4, 5)
