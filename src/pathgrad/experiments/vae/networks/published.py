@@ -57,7 +57,7 @@ class PublishedDecoder(AbstractDecoder):
     def __init__(
         self, shape: tuple[int, int], latent: int, outputs: int, *, key: Key[Array, ""], channels: int = 32
     ) -> None:
-        """Begin with PyTorch's weights; several `outputs` a pixel, as of grey images, have a head of their own."""
+        """Begin with PyTorch's weights; grey images, with several `outputs` a pixel, have one more layer."""
         keys = iter(jr.split(key, 8))
         c, first = channels, (shape[0] // 4, shape[1] // 4)
         sizes = [latent, 2 * c, 2 * c, c, c, c, c]
