@@ -137,7 +137,7 @@ class Trainer:
             block = self._runner.run(state, length)
             self.seconds += time.perf_counter() - began
             state, numbers = block.state, self._numbers(block)
-            if self.validation is not None and int(state.step) % self.validation.every == 0:
+            if self.validation is not None and self._is_validated(state, end, max_seconds):
                 state, more = self._validated(state, self.validation)
                 numbers |= more
             yield state, Row.of(numbers)
@@ -167,6 +167,12 @@ class Trainer:
         elif self.validation is not None and self.validation.is_out_of_patience(state.best):
             self.stopped = Stop.PATIENCE_USED_UP
         return self.stopped is not None
+
+    def _is_validated(self, state: TrainState, end: int, max_seconds: float | None) -> bool:
+        """Say whether a validation is due: regularly, and at the end of a training that has a plan."""
+        assert self.validation is not None
+        is_last = int(state.step) >= end or (max_seconds is not None and self.seconds >= max_seconds)
+        return int(state.step) % self.validation.every == 0 or (is_last and self.method.needs_horizon)
 
     def _length(self, done: int, steps: int | None) -> int:
         """Return how many steps the next block has."""

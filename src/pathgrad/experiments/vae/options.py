@@ -18,10 +18,10 @@ class NetworkOptions:
     """The encoder and the decoder."""
 
     networks: Literal["compact", "published", "mlp"] = "compact"
-    """compact: 3x3 convolutions at a half and a quarter of the resolution, made for a CPU. published: the gated
-    5x5 convolutions of the paper. mlp: two gated dense layers, the quickest."""
+    """compact: 3x3 convolutions at a half and a quarter of the resolution, made for a CPU. published: the
+    gated 5x5 convolutions of the paper. mlp: two gated dense layers, the quickest."""
     channels: int = 32
-    """Channels of the decoder at a quarter of the resolution (compact), or of the outermost convolutions, where
+    """Channels of the decoder at a quarter of the resolution (compact), or of the outermost convolutions;
     inner ones have up to eight times as many (published)."""
     blocks: int = 1
     """Residual convolutions of the decoder at a quarter of the resolution (compact)."""
@@ -101,14 +101,14 @@ class AutoencoderTrainOptions:
     """Stop when more validations than this have passed without a better one, counted from the end of the
     warm-up; the best is what evaluation looks at."""
     shifts: float = 0.0
-    """Probability of moving an image by up to one pixel each way, each time it is seen. (The paper did not.)"""
+    """Probability of moving an image by up to one pixel, each time it is seen. (The paper did not.)"""
     flips: bool = False
     """Turn half of the images left to right, each time they are seen. (The paper did not.)"""
     augment_until: float = 0.7
     """Share of the training after which images are no longer shifted. (They are flipped to the end.)"""
     max_seconds: float | None = None
-    """Stop after this much training time (compiling, validation and evaluation not counted). The learning rate
-    falls to zero within it."""
+    """Stop after this much training time (compiling, validation and evaluation not counted). The learning
+    rate falls to zero within it."""
     seed: int = 0
     """Decides all random numbers but the split of the data."""
     block: int = 10
@@ -172,7 +172,7 @@ class Known:
         patience: Epochs of patience of the published training.
         cpu: Our own options for a CPU core and an hour or less.
         samples: Draws behind each likelihood.
-        results: Published negative ELBO of the test images by estimator (table 2), in the unit of the data set.
+        results: Published negative ELBO of test images by estimator (table 2), in the unit of the data set.
     """
 
     title: str
@@ -240,7 +240,7 @@ def known_of(dataset: str) -> Known:
 
 
 def preset(name: str, dataset: str) -> AutoencoderOptions:
-    """Return the options of a preset: for a CPU, the published ones of a data set, or tiny ones for a trial."""
+    """Return the options of a preset: for a CPU, the published ones of a data set, or tiny ones."""
     find(dataset)
     known = known_of(dataset)
     if name == "paper":
