@@ -158,21 +158,27 @@ class Trainer:
         return any_process(known) if several_processes(self._runner.mesh) else known
 
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
-        # A plan is kept to, within limits, so that the learning rate reaches its end.
-        grace = _GRACE if int(state.horizon) and self.method.needs_horizon else 1.0
-        over = max_seconds is not None and self.seconds >= grace * max_seconds
-        # Every process has its own clock; the first to be at the end ends it for all.
-        if any_process(over) if several_processes(self._runner.mesh) else over:
+        if self._is_over(state, max_seconds):
             self.stopped = Stop.TIME_USED_UP
         elif self.validation is not None and self.validation.is_out_of_patience(state.best):
             self.stopped = Stop.PATIENCE_USED_UP
         return self.stopped is not None
 
+    def _is_over(self, state: TrainState, max_seconds: float | None) -> bool:
+        """Say whether time is used up."""
+        # A plan is kept to, within limits, so that the learning rate reaches its end.
+        grace = _GRACE if int(state.horizon) and self.method.needs_horizon else 1.0
+        over = max_seconds is not None and self.seconds >= grace * max_seconds
+        # Every process has its own clock; the first to be at the end ends it for all.
+        return any_process(over) if several_processes(self._runner.mesh) else over
+
     def _is_validated(self, state: TrainState, end: int, max_seconds: float | None) -> bool:
         """Say whether a validation is due: regularly, and at the end of a training that has a plan."""
         assert self.validation is not None
-        is_last = int(state.step) >= end or (max_seconds is not None and self.seconds >= max_seconds)
-        return int(state.step) % self.validation.every == 0 or (is_last and self.method.needs_horizon)
+        if int(state.step) % self.validation.every == 0:
+            return True
+        is_last = int(state.step) >= end or self._is_over(state, max_seconds)
+        return is_last and self.method.needs_horizon
 
     def _length(self, done: int, steps: int | None) -> int:
         """Return how many steps the next block has."""
