@@ -8,11 +8,12 @@ command writes best-s0-L6.json, best-s0-L8.json and so on. A record is one JSON 
 
     experiment, options, provenance   as in config.toml
     status       how far the run got, in words
+    seconds_before   training seconds of the runs that it started from, 0 if there are none in reach
     evaluation   as in evaluation.json; empty if the run was not evaluated
     curve        about 40 rows of metrics.jsonl, by column: the first, the last, the best, some between
     ending       means over the last twentieth of all rows
 
-Numbers in `curve` and `ending` are rounded to six digits; everything else is copied unchanged.
+Numbers in `seconds_before`, `curve` and `ending` are rounded to six digits; the rest is copied unchanged.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def main(words: list[str] | None = None) -> int:
     except UserError as error:
         print(f"benchmarks.record_run: {as_options(error.text)}", file=sys.stderr)
         return 2
-    print(f"{len(found)} records written to {given.out}")
+    print(f"records written to {given.out}: {len(found)}")
     return 0
 
 
@@ -82,6 +83,7 @@ def record(run: pg.Run) -> dict[str, Any]:
         "options": run.options,
         "provenance": dict(run.provenance),
         "status": as_options(run.status.text),
+        "seconds_before": rounded(run.seconds_before),
         "evaluation": run.evaluation,
         "curve": {name: [rounded(row.value(name)) for row in rows] for name in columns(rows)},
         "ending": {"rows": len(last)} | {name: mean_of(last, name) for name in columns(last)},
