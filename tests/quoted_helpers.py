@@ -35,7 +35,7 @@ from typing import NamedTuple
 from .docs_helpers import ROOT
 
 NUMBER = re.compile(r"(?<![\w.])(?<![a-zA-Z]-)[-+−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w]|\.\d|-[a-z])")
-UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "GFLOP": 1e-9, "MB": 1e-6, "bits": 1 / math.log(2), "1": 1}
+UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "GFLOP": 1e-9, "MB": 1e-6, "M": 1e-6, "bits": 1 / math.log(2), "1": 1}
 HOW = {
     "mean": statistics.fmean,
     "sd": statistics.stdev,
@@ -188,7 +188,8 @@ def _files(term: list[str], files: list[Path]) -> list[Path]:
 def _term(words: list[str], files: list[Path]) -> list[float]:
     files = _files(words, files)
     how = HOW[words[0]] if words[0] in HOW else None
-    values = [v for file in files for v in values_at(json.loads(file.read_text()), words[-1])]
+    found = [v for file in files for v in values_at(json.loads(file.read_text()), words[-1])]
+    values = [v for each in found for v in (each if isinstance(each, list) else [each])]
     if how is statistics.stdev and len(values) == 1:
         return []  # one run does not scatter
     if not values:
