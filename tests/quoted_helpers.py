@@ -9,15 +9,15 @@ A comment below a paragraph, a list or a table says where its numbers come from:
     in 7 min <- sum results/phi4/runs/best-s1-L{6,8,12}.json curve.seconds[-1] in min
     -->
 
-Left of each arrow is a piece of the text above. The numbers in it are compared, in order, with the values that the right
-side gives, rounded as they are written. Values are separated by semicolons. A value is
+Left of each arrow is a piece of the text above. The numbers in it are compared, in order, with the values on
+the right, rounded as they are written. Several values are separated by semicolons. A value is
 
     [mean|sd|sum|largest|smallest] FILE PATH [/ PATH | - PATH | + PATH]... [in UNIT]
 
-FILE is relative to the root of the repository; with wildcards or braces it is several files, and without a
-word such as `mean` each of them gives a value. A file can also be given once, after `from`. PATH goes into the JSON: `a.b` is a key
-(`a."b / c"` if it has spaces), `a[-1]` an item of a list, `a[size=12]` the items that have this value, and in a table of
-columns `a[epoch=5]` the item of `a` where the column `epoch` beside it is 5.
+FILE is relative to the root of the repository. With wildcards or braces it is several files, and each of them
+gives a value unless a word such as `mean` makes them one. A file can also be given once, after `from`. PATH
+goes into the JSON: `a.b` is a key (`a."b / c"` if it has spaces), `a[-1]` an item of a list, `a[size=12]` the
+items with this value, and in a table of columns `a[epoch=5]` the item of `a` where `epoch` beside it is 5.
 
 Below a table the left side can also be the heading of a column; it then holds for every row. FILE may then
 be missing: it is what the row links to. `{heading}` in it is the row's cell in that column.
@@ -25,8 +25,10 @@ be missing: it is what the row links to. `{heading}` in it is the row's cell in 
 `TEXT <- no file: REASON` is for numbers that are in no file.
 """
 
+import itertools
 import json
 import math
+import operator
 import re
 import statistics
 from pathlib import Path
@@ -35,14 +37,18 @@ from typing import NamedTuple
 from .docs_helpers import ROOT
 
 NUMBER = re.compile(r"(?<![\w.])(?<![a-zA-Z]-)[-+−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w]|\.\d|-[a-z])")
-UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "GFLOP": 1e-9, "MB": 1e-6, "M": 1e-6, "bits": 1 / math.log(2), "1": 1}
-HOW = {
-    "mean": statistics.fmean,
-    "sd": statistics.stdev,
-    "sum": math.fsum,
-    "largest": max,
-    "smallest": min,
+UNITS = {
+    "%": 100,
+    "min": 1 / 60,
+    "ms": 1e3,
+    "GFLOP": 1e-9,
+    "MB": 1e-6,
+    "M": 1e-6,
+    "bits": 1 / math.log(2),
+    "1": 1,
 }
+HOW = {"mean": statistics.fmean, "sd": statistics.stdev, "sum": math.fsum, "largest": max, "smallest": min}
+OPERATORS = {"/": operator.truediv, "-": operator.sub, "+": operator.add}
 _WORDS = re.compile(r'(?:"[^"]*"|\[[^]]*\]|[^\s"\[])+')
 _STEP = re.compile(r'(?:"([^"]*)"|([^."\[\]]+))((?:\[[^]]*\])*)\.?')
 
@@ -151,33 +157,20 @@ def _same(value, word: str) -> bool:
 
 def evaluate(expression: str, files: list[Path]) -> list[float]:
     """Return the values of one source; `files` are meant where it names none."""
-    words = _WORDS.findall(expression)
-    scale = UNITS[words.pop()] if len(words) > 1 and words[-2] == "in" else 1
-    words = words[:-1] if words[-1] == "in" else words
-    total: list[float] = []
-    signs = ["+", *(word for word in words if word in ("/", "-", "+"))]
-    for sign, term in zip(signs, _split(words), strict=True):
-        values = _term(term, files)
-        if not total:
-            total = values
-            files = _files(term, files)  # of the terms after it as well
-            continue
-        total = [_apply(a, sign, b) for a, b in zip(total, values, strict=True)]
+    words, scale = _WORDS.findall(expression), 1.0
+    if words[-2:-1] == ["in"]:
+        if words[-1] not in UNITS:
+            raise QuoteError(f"unknown unit {words[-1]}: one of {', '.join(UNITS)}")
+        *words, _, unit = words
+        scale = UNITS[unit]
+    operators = [i for i, word in enumerate(words) if word in OPERATORS]
+    ends = [*operators, len(words)]
+    files = _files(words[: ends[0]], files)  # those of the first term are meant in the others too
+    total = _term(words[: ends[0]], files)
+    for start, end in itertools.pairwise(ends):
+        other = _term(words[start + 1 : end], files)
+        total = [OPERATORS[words[start]](a, b) for a, b in zip(total, other, strict=True)]
     return [value * scale for value in total]
-
-
-def _apply(a: float, sign: str, b: float) -> float:
-    return {"/": lambda: a / b, "-": lambda: a - b, "+": lambda: a + b}[sign]()
-
-
-def _split(words: list[str]) -> list[list[str]]:
-    terms: list[list[str]] = [[]]
-    for word in words:
-        if word in ("/", "-", "+"):
-            terms.append([])
-        else:
-            terms[-1].append(word)
-    return terms
 
 
 def _files(term: list[str], files: list[Path]) -> list[Path]:
@@ -186,17 +179,13 @@ def _files(term: list[str], files: list[Path]) -> list[Path]:
 
 
 def _term(words: list[str], files: list[Path]) -> list[float]:
-    files = _files(words, files)
-    how = HOW[words[0]] if words[0] in HOW else None
-    found = [v for file in files for v in values_at(json.loads(file.read_text()), words[-1])]
+    found = [v for f in _files(words, files) for v in values_at(json.loads(f.read_text()), words[-1])]
     values = [v for each in found for v in (each if isinstance(each, list) else [each])]
-    if how is statistics.stdev and len(values) == 1:
-        return []  # one run does not scatter
-    if not values:
+    if not values or any(value is None for value in values):
         raise QuoteError(f"no value for {' '.join(words)}")
-    if any(value is None for value in values):
-        raise QuoteError(f"{words[-1]} is null")
-    return [how(values)] if how else [float(value) for value in values]
+    if words[0] == "sd" and len(values) == 1:
+        return []  # one run does not scatter
+    return [HOW[words[0]](values)] if words[0] in HOW else [float(value) for value in values]
 
 
 # Comparison
