@@ -37,16 +37,7 @@ from typing import NamedTuple
 from .docs_helpers import ROOT
 
 NUMBER = re.compile(r"(?<![\w.])(?<![a-zA-Z]-)[-+−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w]|\.\d|-[a-z])")
-UNITS = {
-    "%": 100,
-    "min": 1 / 60,
-    "ms": 1e3,
-    "GFLOP": 1e-9,
-    "MB": 1e-6,
-    "M": 1e-6,
-    "bits": 1 / math.log(2),
-    "1": 1,
-}
+UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "GFLOP": 1e-9, "MB": 1e-6, "M": 1e-6, "bits": 1 / math.log(2)}
 HOW = {"mean": statistics.fmean, "sd": statistics.stdev, "sum": math.fsum, "largest": max, "smallest": min}
 OPERATORS = {"/": operator.truediv, "-": operator.sub, "+": operator.add}
 _WORDS = re.compile(r'(?:"[^"]*"|\[[^]]*\]|[^\s"\[])+')
