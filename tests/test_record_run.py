@@ -27,9 +27,17 @@ def test_a_record_has_the_numbers_of_the_run(tmp_path):
     assert record["provenance"] == {"platform": "Linux", "cpus": 2, "command": str(run.path)}
     assert record["status"].startswith("ended: step 30 of 30")
     assert record["evaluation"] == evaluation  # to the last digit
+    assert record["seconds_before"] == 0
     assert record["curve"]["step"] == [10, 20, 30]
     assert record["curve"]["seconds"] == [2.0, 4.0, 6.0]
     assert record["curve"]["ess"] == [0.2, 0.123457, 0.9]
+
+
+def test_the_time_of_the_runs_before_is_kept(tmp_path):
+    first = make_run(tmp_path / "first", rows_of([0.5, 0.6], seconds=50.0))
+    second = make_run(tmp_path / "second", rows_of([0.7], seconds=7.0), init_from=str(first.path))
+    (record,) = recorded(tmp_path, second.path).values()
+    assert (record["seconds_before"], record["curve"]["seconds"]) == (100.0, [7.0])
 
 
 def test_a_run_without_an_evaluation_says_so(tmp_path):
