@@ -1,10 +1,11 @@
 #!/bin/sh
 # Path against total gradient on the lattice: three seeds at sizes 6 and 12, and sizes 20 and 32 by transfer from
 # the size before. Two runs at a time, each on a core of its own: both estimators meet the same conditions.
+# `python -m benchmarks.record_run runs/phi4/L* --out results/phi4/runs` then writes the records.
 set -eu
 BEFORE=
 cd "$(dirname "$0")/.."
-OUT=results/phi4
+OUT=runs/phi4
 PATHGRAD=.venv/bin/pathgrad
 
 pair() { # pair NAME SEED OPTIONS...: train by both gradients at once

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Path against total gradient for autoencoders. Two runs at a time, each on a core of its own: both estimators meet
 # the same conditions. The images are where PATHGRAD_DATA says. A second call goes on where the first one stopped.
+# `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` then writes the records.
 set -eu
 cd "$(dirname "$0")/.."
-OUT=results/vae
+OUT=runs/vae
 PATHGRAD=.venv/bin/pathgrad
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large pages for large arrays: some tenths of the time
 

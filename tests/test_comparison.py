@@ -12,8 +12,7 @@ from pathgrad._cli.main import main
 from pathgrad._runs.comparison import Standing, standing
 from pathgrad._train.row import Row
 
-from .docs_helpers import ROOT
-from .run_helpers import changed, compared, four_runs, groups_of, make_run, rows_of
+from .run_helpers import changed, compared, four_runs, groups_of, make_run, recorded_run, rows_of
 
 
 @pytest.fixture
@@ -177,8 +176,9 @@ def test_optimisers_are_compared_at_equal_time_alone_whatever_the_other_was_give
     assert (said.by_step, said.by_time.at) == (None, 12.0)
     # It has no learning rate that could fall.
     assert not any("gauss-newton was still" in text for text in said.doubts)
-    folder = ROOT / "results/phi4/second_order"
-    (said,) = compared(folder / "L6-adam-path", folder / "L6-gauss-newton")
+    for name in ("adam-path", "gauss-newton"):
+        recorded_run(tmp_path / name, f"phi4/runs/second_order-L6-{name}.json")
+    (said,) = compared(tmp_path / "adam-path", tmp_path / "gauss-newton")
     assert said.title.startswith("Gauss-newton is ahead of path at equal training time")
 
 

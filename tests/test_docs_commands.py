@@ -5,7 +5,6 @@ import contextlib
 import importlib
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -16,17 +15,18 @@ from pathgrad._cli import arguments
 from pathgrad._cli.main import COMMANDS, find, main, training_commands
 
 from .docs_helpers import DOCS, PAGES, README, ROOT, blocks
+from .run_helpers import recorded_run
 
 COMMANDS_PAGE = (DOCS / "commands.md").read_text()
 TRAINING = {find(command.split())[0] for command in training_commands()}
 EVERY = {*TRAINING, *COMMANDS}
 # Of commands and of their families; in the text these stand for the command, and are not to be typed.
 NAMES = {*EVERY, *(word for command in EVERY for word in command.split())}
-# Of each experiment a run whose options commands can begin with.
+# For each experiment, the record of a run that commands can start from.
 RECORDED = {
-    "train toy": "results/toy/demo/path",
-    "train phi4": "results/phi4/L6-path-s0",
-    "train vae": "results/vae/small-mnist-path-s0",
+    "train toy": "toy/runs/demo-path.json",
+    "train phi4": "phi4/runs/L6-path-s0.json",
+    "train vae": "vae/runs/small-mnist-path-s0.json",
 }
 # Made by the reader of `own-problems.md`, and not installed here.
 OWN = ["train", "well"]
@@ -74,7 +74,7 @@ def only_parsed(monkeypatch, tmp_path):
 
 
 def provide_run(name, words):
-    """Put a recorded run where a command wants to begin with one."""
+    """Make a run with the options of a recorded one wherever a command starts from a run."""
     wanted = [words[i + 1] for i, word in enumerate(words) if word == "--init-from"]
     if "--resume" in words:
         wanted.append(words[words.index("--out") + 1])
@@ -82,8 +82,7 @@ def provide_run(name, words):
         wanted.append(words[1])
         name = "train vae" if "--nll-images" in words else "train phi4"
     for path in map(Path, wanted):
-        path.mkdir(parents=True)
-        shutil.copy(ROOT / RECORDED[name] / "config.toml", path)
+        recorded_run(path, RECORDED[name])
 
 
 def test_the_documents_have_commands():

@@ -10,7 +10,8 @@ import pathgrad as pg
 
 from .docs_helpers import README
 
-TEXT = README.read_text()
+# Without the comments that say where numbers come from.
+TEXT = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
 (CODE,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
