@@ -25,7 +25,7 @@ check: .venv/.check  ## run the linter, the formatter and the type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-hooks: .venv/.check  ## run the same checks before each commit, from now on
+hooks: .venv/.check  ## run these checks before each commit and push, from now on
 	$(BIN)/pre-commit install
 
 docs: .venv/.test  ## build the documentation (site/), which can be read offline
