@@ -1,4 +1,4 @@
-"""What is built for users: the wheel has the package and nothing else, the source archive what testing it takes."""
+"""What is built for users: the wheel is the package alone, and the source archive can be tested."""
 
 import email
 import subprocess
@@ -51,8 +51,8 @@ def test_the_wheel_says_what_it_needs_and_offers(wheel):
     assert metadata["Version"] == PROJECT["version"]
     assert metadata["Requires-Python"] == PROJECT["requires-python"]
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata.get_payload().startswith("# pathgrad")
-    needed = metadata.get_all("Requires-Dist")
+    assert str(metadata.get_payload()).startswith("# pathgrad")
+    needed = metadata.get_all("Requires-Dist", [])
     extra = [line for line in needed if line.endswith("extra == 'cli'")]
     assert len(extra) == len(PROJECT["optional-dependencies"]["cli"])
     assert len(needed) - len(extra) == len(PROJECT["dependencies"])
