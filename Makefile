@@ -14,7 +14,7 @@ demo: .venv/.runtime  ## train two small flows, print a table and draw a picture
 
 # The tests of one file stay in one process, because they share compiled functions. (Groups of tests would be
 # finer, but pytest-xdist 3.8 ignores them under pytest 9.2.)
-test: .venv/.test  ## run the daily tests, ten minutes on two cores
+test: .venv/.test  ## run the daily tests, which may take ten minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: .venv/.test  ## run the tests that take longer
