@@ -1,11 +1,12 @@
 #!/bin/sh
 # Compare the path and the total gradient on the lattice: three seeds at sizes 6 and 12; at sizes 20 and 32 one seed,
 # starting from the trained flow of the size before. The two runs of a pair train at the same time, each on its own
-# core, so that both see the same conditions.
+# core, so that both see the same conditions. Then write the records:
+# `python -m benchmarks.record_run runs/phi4/L* --out results/phi4/runs`.
 set -eu
 BEFORE=
 cd "$(dirname "$0")/.."
-OUT=results/phi4
+OUT=runs/phi4
 PATHGRAD=.venv/bin/pathgrad
 
 pair() { # pair NAME SEED OPTIONS...: train with both gradients at the same time

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Compare the path and the total gradient for autoencoders. The two runs of a pair train at the same time, each on its
 # own core, so that both see the same conditions. PATHGRAD_DATA says where the images are. A second call continues
-# where the first one stopped.
+# where the first one stopped. `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
-OUT=results/vae
+OUT=runs/vae
 PATHGRAD=.venv/bin/pathgrad
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large memory pages make steps faster
 
