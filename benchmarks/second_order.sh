@@ -1,10 +1,10 @@
 #!/bin/sh
-# Gauss-Newton against Adam with path and total gradients: same flow, same start, same time, one core each.
-#   adam SIZE|TOY SECONDS           both gradients side by side, each on its core
-#   gauss-newton SIZE|TOY SECONDS   on core 0; load core 1 with something else, or it has the memory for itself
-# SIZE is that of a lattice (phi^4 from scratch, with the model of that rung of `--preset best`), TOY one of
-# funnel, correlated, mixture (with an MLPField). `pathgrad plot ... --figure time` draws the result.
-# `python -m benchmarks.record_run runs/phi4/second_order --out results/phi4/runs` then writes the records.
+# Compare Gauss-Newton with Adam (path and total gradient): same flow, same start, same time, one core each.
+#   adam SIZE|TOY SECONDS           both gradients at the same time, each on its own core
+#   gauss-newton SIZE|TOY SECONDS   on core 0; keep core 1 busy, or this run has the memory to itself
+# SIZE is that of a lattice (phi^4 from scratch, with the model that `--preset best` has at that size), TOY is
+# funnel, correlated or mixture (with an MLPField). `pathgrad plot ... --figure time` draws the result.
+# `python -m benchmarks.record_run runs/phi4/second_order --out results/phi4/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
 PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
