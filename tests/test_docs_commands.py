@@ -46,7 +46,7 @@ LINES = sorted({line.strip() for page in [README, *PAGES] for line in lines_of(p
 OURS = [
     shlex.split(line, comments=True)[1:]
     for line in LINES
-    if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\bCOMMAND\b|--help", line)
+    if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\b(COMMAND|EXPERIMENT)\b|--help", line)
 ]
 OURS = [words for words in OURS if words[:2] != OWN]
 
