@@ -22,7 +22,8 @@ items with this value, and in a table of columns `a[epoch=5]` the item of `a` wh
 Below a table the left side can also be the heading of a column; it then holds for every row. FILE may then
 be missing: it is what the row links to. `{heading}` in it is the row's cell in that column.
 
-`TEXT <- no file: REASON` is for numbers that are in no file.
+`TEXT <- no file: REASON` is for numbers that are in no file. Where the lines would be too long for a page, as
+in the README, they are in a text file: `<!-- from results/readme_numbers.txt -->`.
 """
 
 import itertools
@@ -60,6 +61,7 @@ def blocks_of(markdown: str) -> list[Block]:
     """Split a page into blocks with their sources; what is fenced off is left out."""
     found: list[Block] = []
     for part in re.split(r"\n\s*\n", re.sub(r"^```.*?^```$", "", markdown, flags=re.DOTALL | re.MULTILINE)):
+        part = re.sub(r"<!-- from (\S+\.txt) -->", _from_file, part)
         comment = re.fullmatch(r"\s*<!-- from *(\S*)\n(.*?)\n?-->\s*", part, re.DOTALL)
         if comment is None:
             found.append(Block(part.strip("\n"), "", []))
@@ -68,6 +70,10 @@ def blocks_of(markdown: str) -> list[Block]:
         else:
             found[-1] = Block(found[-1].text, comment[1], comment[2].splitlines())
     return found
+
+
+def _from_file(comment: re.Match[str]) -> str:
+    return f"<!-- from\n{(ROOT / comment[1]).read_text()}-->"
 
 
 def shown(text: str) -> str:

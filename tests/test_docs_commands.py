@@ -86,7 +86,7 @@ def provide_run(name, words):
 
 
 def test_the_documents_have_commands():
-    assert {find(words)[0] for words in OURS if words[0][0] != "-"} == EVERY
+    assert {find(words)[0] for words in OURS if words[0][0] != "-"} >= EVERY
     assert len(OURS) > 60
 
 

@@ -10,8 +10,7 @@ import pathgrad as pg
 
 from .docs_helpers import README
 
-# Without the comments that say where numbers come from.
-TEXT = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
+TEXT = README.read_text()
 (CODE,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
