@@ -83,8 +83,8 @@ def test_pages_begin_by_saying_whom_they_are_for():
 def test_every_page_with_claims_has_code():
     names = {page.stem for page in WITH_CODE}
     assert names >= {
-        "index", "verdict", "bad-fit", "own-density", "own-field", "own-objective", "own-experiment", "choosing",
-        "runs", "devices", "phi4", "autoencoders", "theory", "second-order", "costs",
+        "index", "verdict", "bad-fit", "own-density", "own-field", "own-objective", "own-experiment",
+        "choosing", "runs", "devices", "phi4", "autoencoders", "theory", "second-order", "costs",
     }  # fmt: skip
 
 
