@@ -28,7 +28,7 @@ RECORDED = {
     "train phi4": "phi4/runs/L6-path-s0.json",
     "train vae": "vae/runs/small-mnist-path-s0.json",
 }
-# Made by the reader of `own-problems.md`, and not installed here.
+# Made by the reader of `own-experiment.md`, and not installed here.
 OWN = ["train", "well"]
 
 
@@ -76,6 +76,7 @@ def only_parsed(monkeypatch, tmp_path):
 def provide_run(name, words):
     """Make a run with the options of a recorded one wherever a command starts from a run."""
     wanted = [words[i + 1] for i, word in enumerate(words) if word == "--init-from"]
+    wanted += [Path(words[i + 1]).parent for i, word in enumerate(words) if word == "--config"]
     if "--resume" in words:
         wanted.append(words[words.index("--out") + 1])
     if name == "evaluate":  # its options are those of the run
@@ -160,7 +161,7 @@ def test_options_on_the_page_exist(command, capsys, monkeypatch):
 def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
     """Fit the density of the page with its own command, made small, and draw from it."""
     monkeypatch.chdir(tmp_path)
-    page = DOCS / "own-problems.md"
+    page = DOCS / "own-density.md"
     [density] = [b for b in blocks(page) if b.options.strip() == 'title="my_model.py"']
     Path("my_model.py").write_text(density.text)
     lines = [line for line in lines_of(page) if line.startswith("pathgrad ")]
@@ -172,7 +173,7 @@ def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
     with np.load("draws.npz") as arrays:
         assert arrays["x"].shape == (10000, 5)
     written = {path.name for path in Path("runs/mine").iterdir() if path.name[0] != "."}
-    table = COMMANDS_PAGE.partition("## The run directory")[2].partition("## Commands")[0]
+    table = (DOCS / "run-files.md").read_text().partition("## The run directory")[2].partition("\n## ")[0]
     told = {name.rstrip("/") for name in re.findall(r"`([\w.]+\.\w+|checkpoints/|lock)`", table)}
     assert written <= told
     assert {"config.toml", "metrics.jsonl", "checkpoints"} <= written
