@@ -293,7 +293,7 @@ def test_autoencoders(changed, level, expected):
 
 def test_words_about_autoencoders():
     numbers = IMAGES | {"failed": 2}
-    assert autoencoder.judge(IMAGES).sentence(IMAGES) == "good: nothing was found to be wrong."
+    assert autoencoder.judge(IMAGES).sentence(IMAGES) == "good: no problem was found."
     said = autoencoder.judge(numbers).sentence(numbers, as_options)
     assert said.startswith("unusable: the ODE solves of 2 of 24 images failed, so there is no mean.")
     assert "--refine" in said
