@@ -157,7 +157,7 @@ def test_a_state_that_was_begun_without_validation_is_refused():
     begin = pg.Trainer(objective, walking(1), key=jr.key(0)).init(Walker(jnp.zeros(())))
     validation = pg.Validation(Table((1.0,)), every=1, n=2)
     trainer = pg.Trainer(objective, walking(1), key=jr.key(0), validation=validation)
-    with pytest.raises(pg.ArgumentError, match="`state` was begun without a validation"):
+    with pytest.raises(pg.ArgumentError, match="`state` was made without a validation"):
         next(trainer.blocks(begin, 1))
 
 
