@@ -1,4 +1,4 @@
-"""The score term: its moments are those of the Fisher information, and it is total less path."""
+"""The score term: it is total minus path gradient, and its covariance is the Fisher information."""
 
 import functools
 

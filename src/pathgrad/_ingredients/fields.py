@@ -60,7 +60,7 @@ def _layer(key: Key[Array, ""], size_in: int, size_out: int, scale: float) -> _L
 
 
 class MLPField(AbstractTractableField):
-    r"""A multilayer perceptron (MLP) as velocity field for points of any shape; time enters every layer.
+    r"""A neural network (MLP) as velocity field for points of any shape; time enters every layer.
 
     With one hidden layer, $v = W_2\,\sigma(W_1 x)$, the divergence is
     $\sigma'(h) \cdot \mathrm{diag}(W_1 W_2)$. With two, $v = W_3\,\sigma(W_2\,\sigma(W_1 x))$, it is

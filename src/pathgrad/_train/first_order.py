@@ -156,11 +156,11 @@ def _differentiate(
 def _of_all_devices(estimate: Estimate, gradient: PyTree, counted: Array):
     """Combine the results of all devices, by three messages between them."""
     loss, numbers, gradient = sharing.average((estimate.loss, estimate.numbers, gradient))
-    each = sharing.gather(estimate.each)
+    losses = sharing.gather(estimate.each)
     none = SolveInfo(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
     solve = none if estimate.solve is None else estimate.solve
     counts = [estimate.outcome, solve.evaluations, solve.outcome, counted]
     outcome, evaluations, solved, counted = sharing.largest(
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts])
     )
-    return Estimate(loss, each, outcome, None, numbers), SolveInfo(evaluations, solved), gradient, counted
+    return Estimate(loss, losses, outcome, None, numbers), SolveInfo(evaluations, solved), gradient, counted

@@ -88,10 +88,10 @@ def fit(
     state = trainer.init(model) if state is None else state
     history: list[Row] = []
     try:
-        with report(steps, visible=progress, max_seconds=max_seconds) as tell:
+        with report(steps, visible=progress, max_seconds=max_seconds) as show_row:
             for state, row in trainer.blocks(state, steps, max_seconds):
                 history.append(row)
-                tell(row)
+                show_row(row)
     except TrainingDiverged as failure:
         failure.state = on_one_device(failure.state)
         raise

@@ -31,7 +31,7 @@ def report(
     """Yield a function that takes a row of metrics and shows the progress of a training."""
     with progress("compiling", visible=visible) as show:
 
-        def tell(row: Row) -> None:
+        def show_row(row: Row) -> None:
             known = [(name, form, row.value(name)) for name, form in _SHOWN.items()]
             words = [f"{name.replace('_', ' ')} {form.format(v)}" for name, form, v in known if v is not None]
             words += [f"skipped {row.skipped}"] if row.skipped else []
@@ -39,7 +39,7 @@ def report(
             shares = [x / end for x, end in ((row.step, steps), (row.seconds, max_seconds)) if end]
             show("  ".join([f"step {row.step}{of}", *words]), shares)
 
-        yield tell
+        yield show_row
 
 
 @contextlib.contextmanager

@@ -177,15 +177,15 @@ class Trainer:
 
     def _means(self, infos: StepInfo, good: np.ndarray) -> dict[str, Any]:
         """Return means over the good steps of a block, and the objective's summary of their draws."""
-        each = np.asarray(infos.each)[good].ravel()
+        losses = np.asarray(infos.each)[good].ravel()
         means = {name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()}
-        means |= self.objective.summary(each)
+        means |= self.objective.summary(losses)
         for name in ("loss", "evaluations", "evaluations_backward"):
             means[name] = np.asarray(getattr(infos, name))[good].mean()
         means["gradient_norm"] = np.sqrt(np.mean(np.square(np.asarray(infos.gradient_norm)[good])))
         if self.objective.is_mean:
             with np.errstate(invalid="ignore"):  # a draw with a weight of zero has an infinite loss
-                means["loss_err"] = each.std() / each.size**0.5
+                means["loss_err"] = losses.std() / losses.size**0.5
         return means
 
     def _alarm(self, numbers: Numbers) -> Numbers:

@@ -57,12 +57,12 @@ class NegativeELBO(AbstractObjective):
         reconstruction = -model.log_likelihood(draw.x, batch.data)
         kl = draw.log_q - over_draws(lambda _, z: model.log_prior(z), None, draw.x)
         beta = jnp.asarray(1.0 if self.beta is None else self.beta(batch.step), kl.dtype)
-        each = reconstruction + beta * kl
+        losses = reconstruction + beta * kl
         outcome = outcome_of((reconstruction, Outcome.TARGET_NOT_FINITE), (kl, Outcome.DENSITY_NOT_FINITE))
-        numbers = freeze(each)
-        loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
+        values = freeze(losses)
+        loss = jnp.mean(losses) + choice_term(draw.log_choice, values)
         means = {"reconstruction": jnp.mean(reconstruction), "kl": jnp.mean(kl), "beta": beta}
-        return Estimate(loss, numbers, outcome, draw.solve, freeze(means))
+        return Estimate(loss, values, outcome, draw.solve, freeze(means))
 
     @property
     def data(self):

@@ -73,11 +73,11 @@ class ReverseKL(AbstractObjective):
         draw = self.estimator.draw(flow.tallied(batch.tally), key=batch.keys, n=batch.n)
         assert draw.log_q is not None
         log_p = over_draws(log_prob_of, target, draw.x)
-        each = draw.log_q - log_p
+        losses = draw.log_q - log_p
         outcome = outcome_of((log_p, Outcome.TARGET_NOT_FINITE), (draw.log_q, Outcome.DENSITY_NOT_FINITE))
-        numbers = freeze(each)
-        loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
-        return Estimate(loss, numbers, outcome, draw.solve)
+        values = freeze(losses)
+        loss = jnp.mean(losses) + choice_term(draw.log_choice, values)
+        return Estimate(loss, values, outcome, draw.solve)
 
     @property
     def lower_bound(self):

@@ -207,7 +207,7 @@ def _outcome(moments: Moments, n: int) -> Outcome:
 
 def _info(moments: Moments, norm: float, outcome: Outcome, in_row: Array) -> StepInfo:
     """Return the info of a step in the form of a compiled block of one step."""
-    each = -moments.log_weight
-    loss = each.mean() if len(each) else np.nan
+    losses = -moments.log_weight
+    loss = losses.mean() if len(losses) else np.nan
     one = [np.asarray([x]) for x in (norm, np.nan, np.nan, outcome, in_row)]  # evaluations are not counted
-    return StepInfo(np.asarray([loss]), each[None], {}, *one)
+    return StepInfo(np.asarray([loss]), losses[None], {}, *one)
