@@ -199,7 +199,7 @@ def join(coordinator: str | None, processes: int | None, process_id: int | None)
     """
     if jax.distributed.is_initialized():
         return
-    # That service would intercept SIGTERM, the signal that asks a training to save and stop.
+    # That service would intercept SIGTERM, the signal that asks a training run to save and stop.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(

@@ -1,7 +1,7 @@
 r"""The algorithm of Vaitl et al. 2022: move draws along the flow, with path or total gradients.
 
-Along $\dot z = f(z, t)$ a draw carries its log density and, for path gradients, the gradient of that,
-$s = \nabla_z \ln q$ (their Theorem 4.1):
+(*Path-Gradient Estimators for Continuous Normalizing Flows*, ICML.) Along $\dot z = f(z, t)$ a draw carries
+its log density and, for path gradients, the gradient of that, $s = \nabla_z \ln q$ (Theorem 4.1):
 
 $$\frac{d}{dt}\ln q = -\nabla\cdot f, \qquad \frac{ds}{dt} = -s\,J_f - \nabla_z(\nabla\cdot f).$$
 

@@ -145,7 +145,7 @@ def _chunks(
     flow: Flow, target: Target, key: Key[Array, ""], n: int, tell: Callable[[int], None], mesh: Mesh | None
 ):
     chunk = min(n, flow.draws_at_once)
-    key = jr.fold_in(key, 2**30)  # unlike any key of a training that was given the same one
+    key = jr.fold_in(key, 2**30)  # unlike any key of a training run with the same key
     flow, target = sharing.replicated((flow, target), mesh)
     for i in range(math.ceil(n / chunk)):
         chunk_key = sharing.replicated(jr.fold_in(key, i), mesh)

@@ -20,7 +20,7 @@ from ..metrics import gradient_norm
 from .method import AbstractMethod, AbstractRunner, Block
 from .state import StepInfo, TrainState
 
-_ORDER = 2**32 - 1  # folded into the key of a training; steps use the small numbers
+_ORDER = 2**32 - 1  # folded into the training key; steps use the small numbers
 _CHANGE = 2**32 - 1  # folded into the key of a step
 
 
@@ -134,7 +134,7 @@ def _block_of(
 ) -> Any:
     """Return a function that takes a given number of steps, up to a full block.
 
-    The number is not compiled in: the last steps of a training, of an epoch or before a validation run
+    The number is not compiled in: the last steps of a run, of an epoch or before a validation run
     through exactly the same code as all others, so that nothing depends on where blocks end.
     """
     fixed = eqx.filter(objective, eqx.is_array, inverse=True)

@@ -21,13 +21,13 @@ from .trainer import Trainer, TrainingDiverged
 
 
 class Fit(NamedTuple):
-    """A finished training.
+    """A finished training run.
 
     Attributes:
         model: The trained model, with the last parameters, or their average if the method keeps one.
         history: One row of metrics for each block of steps.
         state: The state to continue from.
-        stopped: Why the training ended.
+        stopped: Why training ended.
         seconds: Training time, without compiling.
         compile_seconds: Time spent compiling.
     """

@@ -26,7 +26,7 @@ class Block(NamedTuple):
 
 
 class AbstractRunner(ABC):
-    """Takes the steps of one training: holds method, objective and key, and what was compiled for them.
+    """Takes the steps of one training run: holds method, objective and key, and what was compiled for them.
 
     Attributes:
         compile_seconds: Time spent compiling.

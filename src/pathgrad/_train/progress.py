@@ -28,7 +28,7 @@ _SHOWN = {
 def report(
     steps: int | None, *, visible: bool = True, max_seconds: float | None = None
 ) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that takes a row of metrics and shows the progress of a training."""
+    """Yield a function that takes a row of metrics and shows the progress of training."""
     with progress("compiling", visible=visible) as show:
 
         def show_row(row: Row) -> None:

@@ -1,4 +1,4 @@
-"""What a training carries from step to step, and what it reports about each step."""
+"""What training carries from step to step, and what it reports about each step."""
 
 import dataclasses
 from typing import NamedTuple

@@ -23,7 +23,7 @@ from .validation import Validation
 
 Numbers = dict[str, float | int]  # of a row of metrics, by name
 
-_VALIDATION = 2**32 - 2  # folded into the key of a training; steps use the small numbers
+_VALIDATION = 2**32 - 2  # folded into the training key; steps use the small numbers
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
 _ROUNDING = 1e-3  # nats by which a loss may be below its bound
 
@@ -62,7 +62,7 @@ class Trainer:
         max_failures: int = 10,
         seconds: float = 0.0,
     ) -> None:
-        """Prepare a training.
+        """Prepare a training run.
 
         Args:
             objective: What is minimised.

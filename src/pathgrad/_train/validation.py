@@ -14,7 +14,7 @@ from .state import Best, copied
 
 
 class Validation(eqx.Module):
-    """How often a training is validated, on what, and with how much patience.
+    """How often to validate, on what, and with how much patience.
 
     Attributes:
         objective: An objective with its own `data`; its mean over these is the validation loss. It should not

@@ -1,4 +1,4 @@
-"""How a solve, a training step or a training ended. Each member carries its own message."""
+"""How a solve, a training step or a training run ended. Each member carries its own message."""
 
 import enum
 
@@ -87,7 +87,7 @@ def first_failure(*outcomes: Int[Array, "..."]) -> Int[Array, "..."]:
 
 
 class Stop(enum.Enum):
-    """Why a training ended. The value is the message to show."""
+    """Why a training run ended. The value is the message to show."""
 
     STEPS_TAKEN = "all its steps are taken"
     TIME_USED_UP = f"its {named('max_seconds')} are used up"

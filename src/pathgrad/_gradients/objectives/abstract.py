@@ -85,7 +85,7 @@ class AbstractObjective(eqx.Module):
     def lower_bound(self) -> tuple[float, float] | None:
         """Value and standard error of a lower bound on the loss, or `None` if none is known.
 
-        A training that falls below it exploits an error in its densities; its metrics then show this.
+        A training run that falls below it exploits an error in its densities; its metrics then show this.
         """
         return None
 

@@ -15,7 +15,7 @@ from ..._words.tree import over_draws
 class Data:
     """Entries to learn from, kept on the host; only batches of them are moved to a device.
 
-    Every epoch goes through all of them in a new order, which depends only on the key of the training and
+    Every epoch goes through all of them in a new order, which depends only on the training key and
     the number of the epoch. The last batch of an epoch may be smaller than the others.
 
     Attributes:
