@@ -134,7 +134,7 @@ def _block_of(
 ) -> Any:
     """Return a function that takes a given number of steps, up to a full block.
 
-    The number is not compiled in: the last steps of a run, of an epoch or before a validation run
+    The number is not compiled in: the last steps of a run, of an epoch or before a validation go
     through exactly the same code as all others, so that nothing depends on where blocks end.
     """
     fixed = eqx.filter(objective, eqx.is_array, inverse=True)

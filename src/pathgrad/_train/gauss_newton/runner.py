@@ -47,7 +47,7 @@ class GaussNewtonState(NamedTuple):
 
 
 class GaussNewtonRunner(AbstractRunner):
-    """Takes the steps of one training, one at a time; its threads use the cores of one device."""
+    """Takes the steps of one training run, one at a time; its threads use the cores of one device."""
 
     def __init__(self, method: "GaussNewton", target: Target, key: Key[Array, ""]) -> None:
         self.method, self.target, self.key = method, target, key
