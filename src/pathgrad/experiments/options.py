@@ -27,17 +27,17 @@ class FlowOptions:
     probes: int = 1
     """Noise vectors per Hutchinson estimate."""
     adjoint: Literal["auto", "discrete", "backsolve"] = "auto"
-    """Backward pass: discrete differentiates every solver step, backsolve solves an ODE backward in time,
-    auto takes discrete for fixed steps and backsolve for adaptive ones."""
+    """Backward pass: discrete differentiates each solver step, backsolve solves an ODE backward,
+    auto uses discrete for fixed steps and backsolve for adaptive ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
-    """The training."""
+    """Training of the flow."""
 
     optimizer: Literal["adam", "gauss-newton"] = "adam"
     """adam follows the gradient; gauss-newton takes a few large, expensive least-squares steps.
-    It suits up to a few thousand parameters and ignores the options below except steps (default 30),
+    It suits up to a few thousand parameters. Of the options below it uses only steps (default 30),
     draws-per-parameter, max-seconds and seed."""
     estimator: Estimator = "path"
     """Gradient estimator: path, total (the usual one), or two-copy (path, by a frozen copy of the flow)."""

@@ -1,4 +1,4 @@
-"""What experiments that fit a flow share. No JAX here: the command line imports this to print help."""
+"""Base of experiments that fit a flow. No JAX here: the command line imports this to print help."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

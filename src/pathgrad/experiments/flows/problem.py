@@ -59,7 +59,7 @@ class FlowProblem(pg.AbstractProblem):
 
     @property
     def training(self) -> pg.Training:
-        """What is trained, and how."""
+        """The flow to train, and how to train it."""
         return self._training
 
     def evaluate(

@@ -12,7 +12,7 @@ from pathgrad._words.text import with_error
 
 from .words import deviation, observables, word
 
-_WIDTH, _HEIGHT = 3.8, 3.8  # of the panel of fields, in inches
+_WIDTH, _HEIGHT = 3.8, 3.8  # size of the panel of fields, in inches
 _MARKERS = "osD^vPX"
 _FURTHEST = 6.0  # standard errors; larger deviations are drawn at the edge, with their value
 

@@ -11,7 +11,7 @@ from .reference import COUPLINGS, MASS_SQUARED
 
 @dataclasses.dataclass(frozen=True)
 class LatticeFlowOptions:
-    """The flow: its velocity is a convolution over the lattice of sines of the field, with all symmetries."""
+    """The flow: its velocity is a convolution of sines of the field, with the symmetries of the lattice."""
 
     base: Literal["free", "unit"] = "free"
     """Base distribution: a free field, correlated like the target, or independent standard normals."""
@@ -45,12 +45,12 @@ class Phi4Options:
     size: int = 6
     """Number of sites along each axis of the square lattice."""
     coupling: float | None = None
-    """lambda in the action. By default the benchmark's value for sizes 6, 8, 10, 12, 14, 20, 32 and 64,
-    at which the correlation length is about a quarter of the lattice."""
+    """lambda in the action. By default the benchmark's for sizes 6, 8, 10, 12, 14, 20, 32 and 64,
+    where the correlation length is about a quarter of the lattice."""
     mass_squared: float = MASS_SQUARED
     """m^2 in the action; may be negative."""
     init_from: str | None = None
-    """Start from the trained flow of this run, of an equal or smaller lattice and model, padded with zeros.
+    """Start from the trained flow of this run, of an equal or smaller lattice, padded with zeros.
     Lattice and model options that are not given are taken from that run."""
     flow: LatticeFlowOptions = LatticeFlowOptions()
     training: TrainOptions = TrainOptions(steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pathgrad as pg
 
-GENERATIONS = 9  # of ancestors whose options are compared; beyond these, only names are
+GENERATIONS = 9  # ancestors whose options are compared; for older ones, only their names
 NAME = "phi4"
 
 

@@ -30,7 +30,7 @@ class Bound(NamedTuple):
 
     reconstruction: np.ndarray
     kl: np.ndarray
-    evaluations: np.ndarray  # of the fields, for each batch
+    evaluations: np.ndarray  # field evaluations, for each batch
 
     @property
     def each(self) -> np.ndarray:

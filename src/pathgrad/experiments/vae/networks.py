@@ -30,10 +30,10 @@ class Encoder(eqx.Module):
     """Six gated convolutions, then affine heads for q0 and for the update of each field."""
 
     trunk: tuple[GatedConvolution, ...]
-    mean: Affine  # of q0
+    mean: Affine  # gives the mean of q0
     variance: Affine  # its softplus is the variance of q0
     updates: tuple[Affine, ...]
-    levels: int = eqx.field(static=True)  # of grey; 2 for black-and-white images
+    levels: int = eqx.field(static=True)  # number of grey levels; 2 for black-and-white images
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class AmortisedFlowOptions:
     solver_steps: int = 4
     """Number of fixed steps (rk4 only)."""
     divergence: Literal["hutchinson", "closed", "exact"] = "hutchinson"
-    """Divergence in training: noisy estimate, closed form (for depth 1 or 2), or exact trace by autodiff.
+    """Divergence in training: noisy estimate, closed form (depth 1 or 2), or exact by autodiff.
     Evaluation is always exact."""
     noise: Literal["gaussian", "rademacher"] = "gaussian"
     """Noise of the Hutchinson estimate; rademacher (random signs) has less variance."""
@@ -48,7 +48,7 @@ class AmortisedFlowOptions:
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderTrainOptions:
-    """The training."""
+    """Training of the autoencoder."""
 
     estimator: Estimator = "path"
     """Gradient estimator: path, total (the usual one), or two-copy (path, by a frozen copy of the flow)."""
@@ -63,8 +63,8 @@ class AutoencoderTrainOptions:
     warmup_epochs: int = 100
     """Number of epochs over which the weight of the KL term grows to one."""
     patience: int = 35
-    """Stop when the validation loss has not improved for more than this many epochs after the warm-up.
-    The best epoch is the one that is evaluated."""
+    """Stop when validation has not improved for more than this many epochs after the warm-up.
+    The best epoch is evaluated."""
     average: float | None = None
     """Decay rate of a moving average of the parameters, such as 0.999.
     The average is then validated and evaluated."""

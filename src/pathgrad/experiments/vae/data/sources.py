@@ -19,7 +19,7 @@ class File:
     digest: str  # hexadecimal hash of the contents
     size: int | None = None  # in bytes, if known
     address: str | None = None  # download address, if there is one
-    algorithm: str = "sha256"  # of the hash, as `hashlib` calls it
+    algorithm: str = "sha256"  # hash function, by its name in `hashlib`
 
 
 @dataclasses.dataclass(frozen=True)
