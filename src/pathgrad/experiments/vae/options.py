@@ -55,7 +55,7 @@ class AutoencoderTrainOptions:
     optimizer: Literal["adamax", "adam"] = "adamax"
     """adamax as in the code of the paper, or adam as in its text."""
     learning_rate: float | None = None
-    """By default 0.0005 for adamax and 0.001 for adam; the preset small uses 0.002 for both."""
+    """Learning rate: by default 0.0005 for adamax and 0.001 for adam; 0.002 in the preset small."""
     batch: int = 100
     """Images per step; the last batch of an epoch may be smaller."""
     epochs: int = 5000
