@@ -177,7 +177,7 @@ BAD_DENSITIES = {
     "nan": "NaN or infinite at",
     "vector": "must be a scalar, got shape (2,)",
     "integer": "must",
-    "fixed_size": "cannot take one point of 2 numbers",
+    "fixed_size": "failed on one point of 2 coordinates",
     "raises": "KeyError",
 }
 

@@ -45,7 +45,7 @@ def test_estimators_are_compared_at_the_end_of_the_quicker(four):
     said = " ".join(found.sentences)
     assert "ESS 50.00 ± 0.00 % against 85.00 ± 7.07 %, a difference of -35.00 points" in said
     assert "A step takes 25 % more time" in said
-    assert "path was still on its way, at step 20 of 30" in said
+    assert "path was still training, at step 20 of 30" in said
     assert "total was still" not in said
     assert "single run" not in said
 
@@ -130,7 +130,7 @@ def test_who_broke_the_bound_is_not_ahead(tmp_path):
     make_run(tmp_path / "b", rows, estimator="total")
     (said,) = compared(tmp_path / "a", tmp_path / "b")
     assert said.title.startswith("Not comparable, as total had a loss below -log Z, at equal steps")
-    assert "total had a loss below -log Z there: its ESS is not to be trusted." in said.sentences
+    assert "total had a loss below -log Z at that point: do not trust its ESS." in said.sentences
     # What the other did before does not matter, nor what the one behind does.
     make_run(tmp_path / "c", rows_of([0.1, 0.2, 0.3, 0.4], below_bound=0.1), estimator="two-copy")
     (said,) = compared(tmp_path / "a", tmp_path / "c")
@@ -163,7 +163,7 @@ def test_only_what_differs_in_the_method_is_compared(four, tmp_path):
     (said,) = compared(four[0], tmp_path / "longer")
     assert said.by_time.at == 15.0
     assert "With a single run on a side, seeds may decide the difference." in said.doubts
-    assert any("total was still on its way, at step 30 of 90" in text for text in said.doubts)
+    assert any("total was still training, at step 30 of 90" in text for text in said.doubts)
     make_run(tmp_path / "begun", [], estimator="total", steps=30)
     assert compared(four[0], tmp_path / "begun") == []
 
@@ -231,5 +231,5 @@ def test_a_group_is_doubted_once_by_its_slowest(tmp_path):
         make_run(tmp_path / f"path{seed}", rows_of([0.5] * 8, seconds), seed=seed)
     make_run(tmp_path / "total", rows_of([0.5] * 8, 0.9), estimator="total")
     (found,) = compared(*sorted(tmp_path.iterdir()))
-    late = [text for text in found.doubts if "still on its way" in text]
-    assert late == ["path was still on its way, at step 20 of 80, with its learning rate falling."]
+    late = [text for text in found.doubts if "still training" in text]
+    assert late == ["path was still training, at step 20 of 80, with its learning rate still decaying."]

@@ -69,7 +69,7 @@ def test_other_presets_are_one_run():
 def test_a_ladder_refuses_what_it_would_ignore(options, named):
     with pytest.raises(pg.ArgumentError) as caught:
         PHI4.planned(options, "best", Path("out"))
-    ignored = caught.value.text.partition("got ")[2].partition(". It takes")[0]
+    ignored = caught.value.text.partition("got ")[2].partition(". Give only")[0]
     assert ignored == ", ".join(map(pg.named, named))
 
 
@@ -86,7 +86,7 @@ def test_another_run_to_begin_with_is_refused_by_the_ladder(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--channels", "9"], "sets model and training of its runs itself; got --channels."),
+        (["--channels", "9"], "sets the model and training of its runs itself; got --channels."),
         (["--size", "10"], "--size of the preset"),
     ],
 )

@@ -153,7 +153,7 @@ MISTAKES = {
     "dim": (
         lambda: build_fit(FitOptions("a:b", 0)),
         ["fit", "a:b", "--dim", "0"],
-        "{} says how many numbers a point has: at least 1, got 0.",
+        "{} is the number of coordinates of a point: at least 1, got 0.",
         ["dim"],
     ),
     "repetitions": (

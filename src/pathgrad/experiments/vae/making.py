@@ -1,4 +1,4 @@
-"""From options to an autoencoder and its training. Built on public names only."""
+"""Build an autoencoder and its training from options, with public names only."""
 
 import dataclasses
 import math
@@ -18,24 +18,24 @@ from .options import AutoencoderOptions, AutoencoderTrainOptions, check_least
 
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """The weight of the KL term: it grows to one over some epochs, a step with each of them."""
+    """The weight of the KL term, which grows to one over some epochs, in one step per epoch."""
 
     epochs: int
     steps_per_epoch: int
 
     def __call__(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
-        """Return the weight of a step, counted from zero."""
+        """Return the weight at a step, counted from zero."""
         epoch = jnp.asarray(step) // self.steps_per_epoch
         return jnp.minimum((epoch + 1) / max(self.epochs, 1), 1.0)
 
 
 def draw_pixels(image: Float[Array, "height width"], *, key: Key[Array, ""]) -> UInt8[Array, "height width"]:
-    """Draw a grey image black and white."""
+    """Draw a black-and-white image from grey levels, taken as probabilities."""
     return jr.bernoulli(key, image).astype(jnp.uint8)
 
 
 def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset: Dataset) -> pg.Training:
-    """Return the training of a model on images that the options describe."""
+    """Return the training that the options describe, of a model on images."""
     data = pg.Data(dataset.train, change=draw_pixels if dataset.binarise_each_batch else None)
     epoch = data.steps_per_epoch(options.batch)
     objective = pg.NegativeELBO(data, ESTIMATORS[options.estimator](), WarmUp(options.warmup_epochs, epoch))
@@ -48,7 +48,7 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
         pg.FirstOrder(optimizer, options.batch, block=options.block, average=options.average),
         options.epochs * epoch,
         pg.Validation(
-            # No gradient is taken, and log q without its score is the cheapest.
+            # No gradient is needed here, and log q without its score is cheapest.
             pg.NegativeELBO(pg.Data(dataset.validation), pg.TotalGradient()),
             every=epoch,
             n=options.batch,
@@ -64,9 +64,7 @@ def make_model(
     """Return the untrained model for images of this shape."""
     flow = options.flow
     if not 0 < abs(flow.end_time) < math.inf:
-        raise pg.ArgumentError(
-            f"{pg.named('end_time')} must be a number other than zero, got {flow.end_time}."
-        )
+        raise pg.ArgumentError(f"{pg.named('end_time')} must be finite and not zero, got {flow.end_time}.")
     check_least(0, cnfs=flow.cnfs)
     check_least(1, channels=options.channels)
     return Autoencoder(
@@ -85,7 +83,7 @@ def make_model(
 
 
 def check_training(training: AutoencoderTrainOptions) -> None:
-    """Raise unless the numbers make sense."""
+    """Raise an error unless the numbers make sense."""
     check_least(1, batch=training.batch, epochs=training.epochs, block=training.block)
     check_least(0, warmup_epochs=training.warmup_epochs, patience=training.patience)
     for name, value in (("learning_rate", training.rate), ("max_seconds", training.max_seconds)):

@@ -1,4 +1,4 @@
-"""The autoencoder: an encoder that returns a flow, a decoder that is part of the target."""
+"""The autoencoder: its encoder returns a flow, its decoder is part of the target."""
 
 import equinox as eqx
 import jax.random as jr
@@ -12,7 +12,7 @@ from .networks import Decoder, Encoder, log_likelihood
 
 
 class Joint(eqx.Module):
-    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included."""
+    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, with a standard normal prior."""
 
     decoder: Decoder
     image: Leaf  # one for each draw
@@ -24,18 +24,18 @@ class Joint(eqx.Module):
 
 
 class Autoencoder(eqx.Module):
-    """A variational autoencoder whose posterior is a normal carried by continuous flows.
+    """A variational autoencoder whose posterior is a normal distribution transformed by continuous flows.
 
     Attributes:
-        encoder: From images to q0 and to what the fields need.
-        decoder: From latent vectors to logits of pixels.
+        encoder: Maps images to the normal distribution q0 and to updates of the fields.
+        decoder: Maps latent vectors to pixel logits.
         fields: Shared layers of each field.
-        divergence: How it is had in training.
-        integrator: How the flows are solved.
-        adjoint: How gradients go back through them.
-        end_time: Each field is followed from time zero to this.
-        rank: Of the images' updates of the layers.
-        activation: Of the fields: `"softplus"` or `"tanh"`.
+        divergence: How the divergence is computed in training.
+        integrator: How the ODE of each flow is solved.
+        adjoint: How that solve is differentiated.
+        end_time: End of the time interval of each flow, which starts at zero.
+        rank: Rank of each image's updates of the layers.
+        activation: Activation of the fields, `"softplus"` or `"tanh"`.
     """
 
     encoder: Encoder
@@ -66,9 +66,9 @@ class Autoencoder(eqx.Module):
         adjoint: pg.AbstractAdjoint = pg.Discrete(),
         end_time: float = 0.5,
     ) -> None:
-        """Begin with PyTorch's weights.
+        """Initialise as PyTorch does.
 
-        Both sides of the images must be multiples of four; black and white pixels have two `levels`. The
+        Both sides of the images must be multiples of four; black-and-white pixels have two `levels`. The
         outermost convolutions have `channels` channels, and the latent vector has `latent` numbers. There are
         `cnfs` flows, one after the other, whose fields have `depth` hidden layers of `width` units.
         """
@@ -85,31 +85,31 @@ class Autoencoder(eqx.Module):
         self.end_time, self.rank, self.activation = end_time, rank, activation
 
     def posterior(self, images: UInt8[Array, "batch height width"]) -> pg.Flow:
-        """Return the flow of the images: as many draws as images, each of its own posterior."""
+        """Return the flow of the images, with one draw per image, each from its own posterior."""
         mean, log_scale, numbers = self.encoder(images)
         base = pg.DiagonalNormal(per_draw(mean), per_draw(log_scale))
         transforms = []
-        for layers, own in zip(self.fields, numbers, strict=True):
+        for layers, update in zip(self.fields, numbers, strict=True):
             sizes = [layer.weight.shape for layer in layers]
-            field = AmortisedField(layers, per_draw_updates(own, sizes, self.rank), self.activation)
+            field = AmortisedField(layers, per_draw_updates(update, sizes, self.rank), self.activation)
             transforms.append(pg.CNF(field, self.divergence, self.integrator, self.adjoint, t1=self.end_time))
         return pg.Flow(base, transforms)
 
     def joint(self, images: UInt8[Array, "batch height width"]) -> Joint:
-        """Return the target that belongs to `posterior(images)`."""
+        """Return the target of `posterior(images)`."""
         return Joint(self.decoder, per_draw(images))
 
     def log_likelihood(
         self, z: Float[Array, "batch latent"], images: UInt8[Array, "batch height width"]
     ) -> Float[Array, " batch"]:
-        """Return the log-likelihood of each image given its latent vector: the decoder sees all at once."""
+        """Return the log-likelihood of each image given its latent vector, decoded as one batch."""
         return log_likelihood(self.decoder(z), images)
 
     def log_prior(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
-        """Return the log density of one latent vector before any image is seen."""
+        """Return the prior log density of one latent vector."""
         return self.prior.log_prob(z)
 
     @property
     def prior(self) -> pg.StandardNormal:
-        """Of the last latent vector."""
+        """The prior of the latent vector."""
         return pg.StandardNormal(self.encoder.mean.bias.shape)

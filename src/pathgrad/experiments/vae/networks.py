@@ -12,14 +12,14 @@ from jaxtyping import Array, Float, Key, UInt8
 from .convolution import convolve
 from .layers import Affine, GatedConvolution, Kernel, uniform
 
-# Of q0, for grey images; as in the authors' code.
+# Bounds on the variance of q0 for grey images, as in the authors' code.
 _GREY_VARIANCE = (0.01, 7.0)
 
 
 def _trunk(
     sizes: list[int], kernels: list[Kernel], strides: list[int], keys: Iterator[Array], *, transposed: bool
 ) -> tuple[GatedConvolution, ...]:
-    """Return a layer from each number of channels to the next."""
+    """Return layers that map each number of channels in `sizes` to the next."""
     return tuple(
         GatedConvolution(*pair, kernel, stride=stride, transposed=transposed, key=next(keys))
         for pair, kernel, stride in zip(itertools.pairwise(sizes), kernels, strides, strict=True)
@@ -27,13 +27,13 @@ def _trunk(
 
 
 class Encoder(eqx.Module):
-    """Six gated convolutions, then affine heads: for q0, and for the update of each field."""
+    """Six gated convolutions, then affine heads for q0 and for the update of each field."""
 
     trunk: tuple[GatedConvolution, ...]
-    mean: Affine  # of q0
+    mean: Affine  # gives the mean of q0
     variance: Affine  # its softplus is the variance of q0
     updates: tuple[Affine, ...]
-    levels: int = eqx.field(static=True)  # of grey; 2 for black and white
+    levels: int = eqx.field(static=True)  # number of grey levels; 2 for black-and-white images
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Encoder(eqx.Module):
         latent: int,
         update_sizes: list[int],
     ) -> None:
-        """Begin with PyTorch's weights, and `channels` in the first layers: the last has eight times as many.
+        """Initialise as PyTorch does, with `channels` in the first layers and eight times that in the last.
 
-        Both sides of the images are multiples of four; `update_sizes` are the numbers that each field gets.
+        Both sides of the images are multiples of four; `update_sizes` counts the numbers for each field.
         """
 
         def head(size):
@@ -82,14 +82,14 @@ class Decoder(eqx.Module):
     """Six gated transposed convolutions, then the logits of the pixels."""
 
     trunk: tuple[GatedConvolution, ...]
-    # A convolution without a gate; `None` for black and white images.
+    # A convolution without a gate; `None` for black-and-white images.
     head: tuple[Float[Array, "5 5 in out"], Float[Array, " out"]] | None
-    last: Affine  # of the channels of each pixel
+    last: Affine  # acts on the channels of each pixel
 
     def __init__(
         self, shape: tuple[int, int], *, key: Key[Array, ""], levels: int, channels: int, latent: int
     ) -> None:
-        """Begin with PyTorch's weights; arguments as for `Encoder`."""
+        """Initialise as PyTorch does; arguments as for `Encoder`."""
         keys = iter(jr.split(key, 8))
         c, first = channels, (shape[0] // 4, shape[1] // 4)
         sizes = [latent, 2 * c, 2 * c, c, c, c, c]
@@ -99,13 +99,13 @@ class Decoder(eqx.Module):
         self.last = Affine.random(levels if grey else c, levels if grey else 1, key=next(keys))
 
     def __call__(self, z: Float[Array, "batch latent"]) -> Float[Array, "batch height width *level"]:
-        """Return the logits of the pixels' values, for black and white ones that of a one."""
+        """Return the logits of the pixel values; for black-and-white images, one logit per pixel."""
         h = z[:, None, None, :]
         for layer in self.trunk:
             h = layer(h)
         if self.head is None:
             return (h @ self.last.weight + self.last.bias)[..., 0]
-        # Two linear maps in a row: multiplied first, they cost as much as one.
+        # Two linear maps in a row: multiplied first, they cost no more than one.
         weight, bias = self.head
         merged = weight @ self.last.weight
         return convolve(h, merged, padding=2) + (bias @ self.last.weight + self.last.bias)
@@ -116,17 +116,17 @@ def log_likelihood(
 ) -> Float[Array, " batch"]:
     """Return the log-probability of each image in nats.
 
-    With one logit a pixel, it is that of a one (Bernoulli). With 256, they are those of the levels, and the
-    pixel is one of 256 unordered classes (categorical, as in the literature on Frey Faces).
+    One logit per pixel is that of the value one (Bernoulli). With 256 logits, a pixel is one of 256 unordered
+    classes (categorical, as in the literature on Frey Faces).
     """
     if logits.ndim == 3:
-        each = jnp.where(images == 1, -jax.nn.softplus(-logits), -jax.nn.softplus(logits))
+        per_pixel = jnp.where(images == 1, -jax.nn.softplus(-logits), -jax.nn.softplus(logits))
     else:
-        # Comparing with all levels is quicker than gathering, whose derivative scatters.
+        # Comparing with all levels is faster than a gather, whose derivative is a scatter.
         level = jnp.arange(logits.shape[-1], dtype=images.dtype)
         chosen = jnp.sum(jnp.where(images[..., None] == level, logits, 0), axis=-1)
-        each = chosen - jax.nn.logsumexp(logits, axis=-1)
-    return jnp.sum(each, axis=(1, 2))
+        per_pixel = chosen - jax.nn.logsumexp(logits, axis=-1)
+    return jnp.sum(per_pixel, axis=(1, 2))
 
 
 def mean_pixel(logits: Float[Array, "batch height width *level"]) -> Float[Array, "batch height width"]:

@@ -1,4 +1,4 @@
-"""What can be chosen about an autoencoder, and what others chose. No JAX here: help is made of it."""
+"""Options of an autoencoder, and the published ones. No JAX here: the command line prints them as help."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,99 +15,99 @@ DatasetName = Literal["mnist", "omniglot", "omniglot-rebuilt", "caltech", "freyf
 
 @dataclasses.dataclass(frozen=True)
 class AmortisedFlowOptions:
-    """The posterior: a normal, carried by continuous flows that the encoder adapts to each image."""
+    """The posterior: a normal distribution, transformed by continuous flows adapted to each image."""
 
     cnfs: int = 2
-    """Continuous flows, one after the other."""
+    """Number of continuous flows, one after the other."""
     width: int = 512
-    """Units in each hidden layer of a field."""
+    """Units in each hidden layer of a field, the neural network (MLP) of a flow."""
     depth: int = 2
     """Hidden layers of a field."""
     rank: int = 20
-    """Rank of the update of each layer by the encoder."""
+    """Rank of the encoder's update of each layer of a field."""
     activation: Literal["softplus", "tanh"] = "softplus"
-    """Between the layers of a field."""
+    """Activation function of the fields."""
     end_time: float = 0.5
-    """Each field is followed from time 0 to this."""
+    """The ODE of each flow is solved from time 0 to this time."""
     solver: Literal["dopri5", "tsit5", "rk4"] = "dopri5"
-    """Adaptive steps with one length for the whole batch, or fixed ones."""
+    """ODE solver: dopri5 and tsit5 take adaptive steps, the same for the whole batch; rk4 fixed ones."""
     tolerance: float = 1e-5
-    """Relative and absolute tolerance of adaptive steps."""
+    """Relative and absolute tolerance of the adaptive solvers."""
     solver_steps: int = 4
-    """Number of fixed steps (rk4)."""
+    """Number of fixed steps (rk4 only)."""
     divergence: Literal["hutchinson", "closed", "exact"] = "hutchinson"
-    """In training: a noisy estimate, its exact value in closed form (one or two hidden layers), or exactly
-    by automatic differentiation. Evaluation is always exact."""
+    """Divergence in training: noisy estimate, closed form (depth 1 or 2), or exact by autodiff.
+    Evaluation is always exact."""
     noise: Literal["gaussian", "rademacher"] = "gaussian"
-    """Of the Hutchinson estimate; rademacher (signs) varies less."""
+    """Noise of the Hutchinson estimate; rademacher (random signs) has less variance."""
     probes: int = 1
-    """Noise vectors of the Hutchinson estimate."""
+    """Noise vectors per Hutchinson estimate."""
     adjoint: Literal["discrete", "backsolve"] = "discrete"
-    """How gradients go back: through each step taken, or by solving again (as the authors did)."""
+    """Backward pass: through every solver step, or by a backward solve (as in the paper)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderTrainOptions:
-    """The training."""
+    """Training of the autoencoder."""
 
     estimator: Estimator = "path"
-    """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
+    """Gradient estimator: path, total (the usual one), or two-copy (path, by a frozen copy of the flow)."""
     optimizer: Literal["adamax", "adam"] = "adamax"
-    """adamax is what the authors' code uses, adam what their text says."""
+    """adamax as in the code of the paper, or adam as in its text."""
     learning_rate: float | None = None
-    """By default 0.0005 for adamax and 0.001 for adam; the small preset has 0.002 for both."""
+    """Learning rate: by default 0.0005 for adamax and 0.001 for adam; 0.002 in the preset small."""
     batch: int = 100
     """Images per step; the last batch of an epoch may be smaller."""
     epochs: int = 5000
-    """Epochs at most."""
+    """Maximum number of epochs."""
     warmup_epochs: int = 100
-    """Over these the weight of the KL term grows to one."""
+    """Number of epochs over which the weight of the KL term grows to one."""
     patience: int = 35
-    """Stop when the validation has not improved for more epochs than this, counted from the end of the
-    warm-up; the best epoch is what evaluation looks at."""
+    """Stop when validation has not improved for more than this many epochs after the warm-up.
+    The best epoch is evaluated."""
     average: float | None = None
-    """Decay of a moving average of the parameters, such as 0.999. The average is then what is validated and
-    evaluated."""
+    """Decay rate of a moving average of the parameters, such as 0.999.
+    The average is then validated and evaluated."""
     max_seconds: float | None = None
-    """Stop after this much training time (compiling, validation and evaluation not counted)."""
+    """Stop after this many seconds of training (without compilation, validation and evaluation)."""
     seed: int = 0
-    """Decides all random numbers but the split of the data."""
+    """Seed of all random numbers except the split of the data."""
     block: int = 10
-    """Steps to a row of metrics, and until Ctrl-C is heard; an epoch always ends one."""
+    """Steps per row of metrics, after which Ctrl-C takes effect; each epoch ends a block."""
 
     @property
     def rate(self) -> float:
-        """The learning rate given, or the optimiser's own."""
-        own = {"adamax": 5e-4, "adam": 1e-3}[self.optimizer]
-        return own if self.learning_rate is None else self.learning_rate
+        """The given learning rate, or the optimiser's default."""
+        default = {"adamax": 5e-4, "adam": 1e-3}[self.optimizer]
+        return default if self.learning_rate is None else self.learning_rate
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderOptions:
-    """Train a variational autoencoder on images; its posterior is a normal carried by continuous flows.
+    """Train a variational autoencoder on images, with a posterior made of continuous flows.
 
-    The encoder gives every image a low-rank update of the flow's layers. Loss and validation are in nats per
-    image. `pathgrad evaluate` then gives ELBO and likelihood of the test images, with exact divergences.
+    The encoder gives every image a low-rank update of the layers of its flows. Losses are in nats per image.
+    Afterwards, `pathgrad evaluate` computes ELBO and likelihood of test images, with exact divergences.
     """
 
     dataset: DatasetName = "mnist"
-    """Images: `pathgrad data list` says which there are. freyfaces has 256 grey levels, the others are
-    black and white."""
+    """Data set; `pathgrad data list` shows which ones you have.
+    freyfaces has 256 grey levels, the others are black and white."""
     data: str | None = None
-    """Folder of the images; by default that of the environment variable PATHGRAD_DATA, else one in the
-    user's cache, where `pathgrad data download` puts them."""
+    """Folder of the images. By default the environment variable PATHGRAD_DATA,
+    else a folder in the user's cache; `pathgrad data download` uses the same."""
     split_seed: int = 123
-    """Decides which images of freyfaces (and omniglot) are for training, validation and test."""
+    """Seed of the split of freyfaces, and of the choice of omniglot's validation images."""
     latent: int = 64
-    """Size of the latent vector."""
+    """Dimension of the latent vector."""
     channels: int = 32
-    """Of the outermost convolutions; inner ones have up to eight times as many."""
+    """Channels of the outermost convolutions; inner ones have up to eight times as many."""
     flow: AmortisedFlowOptions = AmortisedFlowOptions()
     training: AutoencoderTrainOptions = AutoencoderTrainOptions()
 
     @property
     def name(self) -> str:
-        """For the run directory."""
+        """Name of the run directory."""
         return f"vae-{self.dataset}-{self.training.estimator}-s{self.training.seed}"
 
 
@@ -116,27 +116,27 @@ class AutoencoderEvaluateOptions:
     """The evaluation."""
 
     samples: int | None = None
-    """Draws for each image of the likelihood, by default 5000 (2000 for caltech)."""
+    """Draws per image for its likelihood, by default 5000 (2000 for caltech)."""
     nll_images: int = 0
-    """How many test images, chosen at random and the same for all runs, to estimate the likelihood of by
-    importance sampling. This takes long; Ctrl-C ends it, and keeps what there is. The ELBO is always of all
-    test images."""
+    """Number of test images whose likelihood to estimate by importance sampling (a fixed random choice).
+    This is slow; Ctrl-C stops it and keeps the results so far.
+    The ELBO is always computed for all test images."""
     data: Path | None = None
-    """Folder of the images, if not where they were in training."""
+    """Folder of the images, if not the one used in training."""
     refine: int | None = None
-    """Times the solver steps (or the accuracy) of training to take, by default 1."""
+    """Take this many times the solver steps (or the accuracy) of training, by default 1."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What is usual for one data set; settings and results are of Vaitl et al. 2022, appendix and table 2.
+    """What is known about one data set; settings and results from Vaitl et al. 2022, appendix and table 2.
 
     Attributes:
-        title: For people.
-        flow: The posterior.
-        patience: Epochs.
-        short_warmup: Ours: epochs of some five hundred steps, in which the KL term weighs less than one.
-        samples: Draws behind each likelihood.
+        title: Name for readers.
+        flow: Options of the posterior.
+        patience: Epochs without improvement after which training stops.
+        short_warmup: Our own choice for the preset `small`: epochs of warm-up, about five hundred steps.
+        samples: Draws per likelihood.
         results: Negative ELBO of the test images by estimator, in the unit of the data set.
     """
 
@@ -156,7 +156,7 @@ _LETTERS = Known(
 _KNOWN = {
     "mnist": Known("MNIST", _DIGITS, results={"path": 82.09, "total": 82.82}),
     "omniglot": _LETTERS,
-    # Other images: the paper's results say nothing about them.
+    # Different images, so the paper's results do not apply.
     "omniglot-rebuilt": dataclasses.replace(_LETTERS, title="Omniglot, rebuilt", results={}),
     "caltech": Known("Caltech 101 silhouettes", _SHAPES, 100, 12, 2000, {"path": 101.93, "total": 104.03}),
     "freyfaces": Known("Frey Faces", patience=100, short_warmup=30, results={"path": 4.35, "total": 4.39}),
@@ -164,12 +164,12 @@ _KNOWN = {
 
 
 def known_of(dataset: str) -> Known:
-    """Return what is known of a data set: of one that only a later version knows, its name."""
+    """Return what is known about a data set; only its name if a later version added it."""
     return _KNOWN.get(dataset) or Known(dataset)
 
 
 def preset(name: str, dataset: str) -> AutoencoderOptions:
-    """Return the options of a preset: the published ones of a data set, or small ones for a CPU."""
+    """Return the options of a preset: the published ones for a data set, or small ones for a CPU."""
     find(dataset)
     known = known_of(dataset)
     training = AutoencoderTrainOptions(patience=known.patience)
@@ -184,7 +184,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
 
 
 def check_least(least: int, **values: int | None) -> None:
-    """Raise unless all values are at least this; one that is `None` was not given."""
+    """Raise an error unless all values are at least `least`; `None` means not given."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ArgumentError(f"{named(name)} must be at least {least}, got {value}.")
