@@ -118,7 +118,7 @@ def test_what_stands_in_the_way_is_told(run, tmp_path):
     with pytest.raises(pg.UserError, match="no experiment 'quartz'"):
         pg.Run.open(tmp_path)
     (tmp_path / "config.toml").write_text("port = 80\n")
-    with pytest.raises(pg.UserError, match="not one of pathgrad's"):
+    with pytest.raises(pg.UserError, match="was not written by pathgrad"):
         pg.Run.open(tmp_path)
     with pytest.raises(pg.ArgumentError, match="samples"):
         run.evaluate(samples=0)
