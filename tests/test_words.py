@@ -165,7 +165,7 @@ MISTAKES = {
     "no estimators": (
         MeasureOptions(estimators=("path", "path")).check,
         [*BENCH, "--estimators", "path", "path"],
-        "{} takes one or several of path, total, two-copy, each once.",
+        "{} takes one or more of path, total, two-copy, each once.",
         ["estimators"],
     ),
 }
