@@ -310,7 +310,7 @@ def test_options_come_from_a_file_and_are_clipped_and_timed(trained, tmp_path, c
     foreign.mkdir()
     (foreign / "config.toml").write_text("port = 80\n")
     said = refused(capsys, "train", "toy", "--out", str(foreign), "--overwrite")
-    assert "not one of pathgrad's" in said
+    assert "was not written by pathgrad" in said
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_only_what_differs_in_the_method_is_compared(four, tmp_path):
     make_run(tmp_path / "longer", rows_of([0.5] * 9, 4.0), estimator="total")
     (said,) = compared(four[0], tmp_path / "longer")
     assert said.by_time.at == 15.0
-    assert "With a single run on a side, seeds may decide the difference." in said.doubts
+    assert "With a single run on one side, the difference may be due to the seed." in said.doubts
     assert any("total was still training, at step 30 of 90" in text for text in said.doubts)
     make_run(tmp_path / "begun", [], estimator="total", steps=30)
     assert compared(four[0], tmp_path / "begun") == []
