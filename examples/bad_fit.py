@@ -1,9 +1,10 @@
 """How a bad fit shows, and what helps: a target with two modes of which the flow finds only one.
 
-The flow begins near one mode and never visits the other, so its own samples show nothing wrong: the verdict is
-"good". Give `evaluate` exact samples of the target (`sample_target`) and it turns to "unreliable", because the
-flow misses a mode. The remedy is a base with a component near each mode. It takes about 15 seconds. You should
-see three verdicts, and log Z, which is 0 for this target, come out near log 0.6 = -0.51 before and 0 after.
+The flow begins near one mode and never visits the other, so its own samples show nothing wrong: the verdict
+is "good". Give `evaluate` exact samples of the target (`sample_target`) and it turns to "unreliable", because
+the flow misses a mode. The remedy is a base with a component near each mode. It takes about 15 seconds. You
+should see three verdicts, and log Z, which is 0 for this target, come out near log 0.6 = -0.51 before and 0
+after.
 """
 
 import argparse

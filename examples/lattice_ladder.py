@@ -1,9 +1,10 @@
 """Climb a ladder of lattices from Python: scalar field theory on 6 x 6 sites, then on 8 x 8.
 
-This is what `pathgrad train phi4 --preset best --size 8` does. Each rung is a training in a directory of its own,
-by a few large Gauss-Newton steps, and begins with the flow of the rung below. It takes about a minute and a half.
-You should see an effective sample size above 99 %, and log Z of the larger lattice within a few errors of the
-exact value, 15.98649, which the transfer matrix gives. (A Markov chain would not give log Z at all.)
+This is what `pathgrad train phi4 --preset best --size 8` does. Each rung is a training in a directory of its
+own, by a few large Gauss-Newton steps, and begins with the flow of the rung below. It takes about a minute
+and a half. You should see an effective sample size above 99 %, and log Z of the larger lattice within a few
+errors of the exact value, 15.98649, which the transfer matrix gives. (A Markov chain would not give log Z at
+all.)
 """
 
 import argparse
@@ -17,7 +18,9 @@ import pathgrad as pg
 from pathgrad.experiments.phi4.reference import REFERENCE
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out", help="folder of runs and picture")
+parser.add_argument(
+    "--out", type=Path, default=Path(__file__).parent / "out", help="folder of runs and picture"
+)
 out = parser.parse_args().out
 
 SIZE = 8
@@ -30,7 +33,7 @@ for folder, rung in phi4.planned(options, "best", out / "lattice_ladder"):
     print(f"{run.label}: {run.at_end('step'):.0f} steps in {run.at_end('seconds'):.0f} s", flush=True)
     runs.append(run)
 
-# Judge the last flow on fresh samples, solved twice as finely as in training; the results stay in its directory.
+# Judge the last flow by fresh samples, solved twice as finely as in training.
 top = runs[-1]
 found = top.evaluate(samples=65536)
 top = pg.Run.open(top.path)

@@ -1,10 +1,11 @@
 """Use a velocity field of your own: one that knows the symmetries of the problem, and its own divergence.
 
-Six particles in the plane are held by a trap and repel each other: their density is that of the eigenvalues of a
-random complex matrix, so log Z is known exactly. Nothing changes when particles swap places or all turn around
-the centre. The field below respects that with 42 numbers: each particle moves along the lines to the others and
-to the centre. It takes about a minute. You should see that its formula for the divergence agrees with automatic
-differentiation, and that it beats the default field, which has over a hundred times as many numbers, by far.
+Six particles in the plane are held by a trap and repel each other: their density is that of the eigenvalues
+of a random complex matrix, so log Z is known exactly. Nothing changes when particles swap places or all turn
+around the centre. The field below respects that with 42 numbers: each particle moves along the lines to the
+others and to the centre. It takes about a minute. You should see that its formula for the divergence agrees
+with automatic differentiation, and that it beats the default field, which has over a hundred times as many
+numbers, by far.
 """
 
 import argparse
@@ -25,8 +26,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out", help="folder of the picture")
 out = parser.parse_args().out
 
-N = 6  # particles
-STEPS = 700
+N, STEPS = 6, 700  # particles, steps of training
 PAIRS = np.triu_indices(N, 1)  # each pair once
 
 
@@ -92,22 +92,21 @@ exact = N * math.log(math.pi) + sum(math.lgamma(k + 1) for k in range(1, N + 1))
 results, samples = {}, {}
 for name, field, rate in (("own field", own, 2e-2), ("default field", default, 5e-3)):
     numbers = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(field, eqx.is_inexact_array)))
-    samples[name], results[name] = train(field, rate)
-    found = results[name]
+    samples[name], found = train(field, rate)
+    results[name] = found
     print(f"{name}, {numbers} numbers: log Z {found.log_z:.4f} +- {found.log_z_err:.4f}, ESS {found.ess:.1%}")
 
 # Exact samples, to compare with: the eigenvalues of random complex matrices.
 rng = np.random.default_rng(0)
 matrices = (rng.normal(size=(16384, N, N)) + 1j * rng.normal(size=(16384, N, N))) / math.sqrt(2)
-eigenvalues = np.linalg.eigvals(matrices)
-matrix_distances = np.abs(eigenvalues[:, PAIRS[0]] - eigenvalues[:, PAIRS[1]]).ravel()
+points = np.linalg.eigvals(matrices)
+known = np.abs(points[:, PAIRS[0]] - points[:, PAIRS[1]]).ravel()
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 bins = np.linspace(0, 6, 60)
-left.hist(matrix_distances, bins, density=True, color="lightgrey", label="eigenvalues of matrices")
+left.hist(known, bins, density=True, color="lightgrey", label="eigenvalues of matrices")
 for (name, drawn), color in zip(samples.items(), ("tab:blue", "tab:orange"), strict=True):
-    x = drawn["x"]
-    distances = np.linalg.norm(x[:, PAIRS[0]] - x[:, PAIRS[1]], axis=-1).ravel()
+    distances = np.linalg.norm(drawn["x"][:, PAIRS[0]] - drawn["x"][:, PAIRS[1]], axis=-1).ravel()
     left.hist(distances, bins, density=True, histtype="step", color=color, label=f"flow, {name}")
     label = f"{name}, ESS {results[name].ess:.0%}"
     right.hist(drawn["log_weight"] - exact, np.linspace(-6, 4, 80), histtype="step", color=color, label=label)
