@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..._flow.flow import Flow
@@ -46,9 +47,7 @@ class NegativeELBO(AbstractObjective):
 
     entries: Data = eqx.field(static=True)
     estimator: AbstractEstimator = PathGradient()
-    beta: Callable[[Int[Array, ""] | int], Float[Array, ""] | float] | None = eqx.field(
-        static=True, default=None
-    )
+    beta: Callable[[Int[Array, ""] | int], ArrayLike] | None = eqx.field(static=True, default=None)
 
     def __call__(self, model: LatentModel, batch):
         flow = model.posterior(batch.data).tallied(batch.tally)
