@@ -1,11 +1,11 @@
 #!/bin/sh
-# What a training gradient costs: everything in results/bench. On an idle machine: times are ratios within one
-# run, but a busy one widens their spread. A second call goes on where the first one stopped; to measure again,
-# add --overwrite. The other packages (`pip install bijx flowjax`) are measured where they are installed.
+# Measure what a training gradient costs, and write everything in results/bench. Leave the machine alone meanwhile:
+# ratios of times are taken within one run, but other work widens their spread. A second call continues where the
+# first one stopped; add --overwrite to measure again. bijx and flowjax are measured too if they are installed.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
-export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large pages for large arrays: some tenths of a step's time
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large memory pages make steps faster
 
 rivals=
 if "$PYTHON" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("bijx") or u.find_spec("flowjax")))'; then

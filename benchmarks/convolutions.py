@@ -1,9 +1,10 @@
-"""Time the layers of the image models, value and both derivatives: XLA's convolutions and ours.
+"""Time the layers of the image models, with both derivatives: XLA's convolutions against ours.
 
     GLIBC_TUNABLES=glibc.malloc.hugetlb=1 taskset -c 1 python -m benchmarks.convolutions
 
-Batch 100, float32, processor time (the machine may be shared), medians; the two take turns. A gated layer
-is one convolution with twice the channels, as listed. Without the variable, page faults add about a tenth.
+Batch 100, float32. Times are medians of processor time, because the machine may be shared; the two take
+turns. A gated layer is listed as one convolution with twice the channels. The variable avoids the cost of
+page faults.
 """
 
 import statistics
@@ -22,7 +23,7 @@ REPETITIONS = 5
 
 
 def layers(h: int, w: int) -> list[tuple[str, int, int, tuple[int, int], int, int, int, int, int]]:
-    """Return kind, channels in and out, kernel, stride, padding, output padding and size of the input."""
+    """Return kind, channels in and out, kernel, stride, padding, output padding and input size of each."""
     h2, w2, h4, w4 = h // 2, w // 2, h // 4, w // 4
     five, last = (5, 5), (h4, w4)
     return [
@@ -55,7 +56,7 @@ def program(kind: str, options: dict[str, int], *, ours: bool, like: tuple[Any, 
 
 
 def times(programs: list[Any], arguments: tuple[Any, Any]) -> list[float]:
-    """Return the median seconds of each program, after one run that does not count."""
+    """Return the median time of each program in seconds, without its first run."""
     taken: list[list[float]] = [[] for _ in programs]
     for _ in range(1 + REPETITIONS):
         for run, record in zip(programs, taken, strict=True):
@@ -66,7 +67,7 @@ def times(programs: list[Any], arguments: tuple[Any, Any]) -> list[float]:
 
 
 def main() -> None:
-    """Print one table for each size of images."""
+    """Print a table for each image size."""
     draw = np.random.default_rng(0).normal
     for h, w in ((28, 20), (28, 28)):
         print(f"{h}x{w} images{'':31}  stock    ours  factor")

@@ -1,10 +1,10 @@
-"""Time the training of a lattice flow on one device, on two, and in two processes: the same draws each time.
+"""Time the training of a lattice flow on one device, on two, and in two processes, with the same draws.
 
     python -m benchmarks.devices --out results/bench/devices.json
 
-`pathgrad train phi4` itself is timed, by the seconds and steps of its own metrics after the first block. The
-ways take turns, so that whatever else the machine does meets all of them. On CPUs a process with one device
-already uses several cores, so each is also pinned to one.
+The times are those that `pathgrad train phi4` logs, after the first block. The settings take turns, so that
+other work on the machine slows all of them alike. A process with one CPU device already uses several cores,
+so it is also timed on a single core.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 from pathgrad._runs.provenance import provenance
 from pathgrad._runs.rundir import RunDir
 
-# Processes, devices in each, and the cores that each may use.
+# Number of processes, devices in each of them, and the cores that each of them may use.
 WAYS = {
     "one process, one core": (1, 1, [{0}]),
     "one process, both cores": (1, 1, [{0, 1}]),
@@ -31,7 +31,7 @@ WAYS = {
 
 
 def train(way: str, out: Path, words: list[str]) -> float:
-    """Train and return the seconds of a step."""
+    """Train, and return the time of a step in seconds."""
     processes, devices, cores = WAYS[way]
     command = [sys.executable, "-m", "pathgrad", "train", "phi4", *words, "--out", str(out)]
     command += ["--checkpoint-seconds", "1000"]
@@ -58,7 +58,7 @@ def train(way: str, out: Path, words: list[str]) -> float:
 
 
 def main() -> None:
-    """Measure, and write JSON."""
+    """Measure, and write the results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/bench/devices.json"))
     parser.add_argument("--sizes", type=int, nargs="+", default=[8])

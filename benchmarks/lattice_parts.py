@@ -1,9 +1,9 @@
-"""Where the time of a lattice gradient goes: its parts, beside the three gradients.
+"""Measure where the time of a lattice gradient goes: its parts, and the three gradients.
 
     python -m benchmarks.lattice_parts > results/bench/lattice_parts.json
 
-Drawing alone, with the density, with the score; the way back through the sampling map alone, and through the
-density as well. Programs take turns, as in `pathgrad bench`.
+The parts are: sampling alone, with the density, and with the score; the backward pass through the sampling
+map alone, and through the density too. Programs take turns, as in `pathgrad bench`.
 """
 
 import dataclasses

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Path against total gradient on the lattice: three seeds at sizes 6 and 12, and sizes 20 and 32 by transfer from
-# the size before. Two runs at a time, each on a core of its own: both estimators meet the same conditions.
+# Compare the path and the total gradient on the lattice: three seeds at sizes 6 and 12; at sizes 20 and 32 one seed,
+# starting from the trained flow of the size before. The two runs of a pair train at the same time, each on its own
+# core, so that both see the same conditions. Then write the records:
+# `python -m benchmarks.record_run runs/phi4/L* --out results/phi4/runs`.
 set -eu
 BEFORE=
 cd "$(dirname "$0")/.."
-OUT=results/phi4
+OUT=runs/phi4
 PATHGRAD=.venv/bin/pathgrad
 
-pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
+pair() { # pair NAME SEED OPTIONS...: train with both gradients at the same time
     name=$1 seed=$2
     shift 2
     taskset -c 0 $PATHGRAD train phi4 --estimator path --seed "$seed" --out $OUT/"$name"-path-s"$seed" \
@@ -19,7 +21,7 @@ pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
     wait $one
     wait $other
 }
-from() { # each goes on with the smaller lattice of its own kind
+from() { # from ESTIMATOR SEED: start from the smaller lattice, trained with the same gradient
     if [ -n "$BEFORE" ]; then echo "--init-from $OUT/$BEFORE-$1-s$2"; fi
 }
 

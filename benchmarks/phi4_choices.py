@@ -1,9 +1,10 @@
-"""Try what might help at size 6 with path gradients: base, decay, Adam's memory, batch, averaging.
+"""Try what might help path gradients at size 6: base, decay, Adam's memory, batch, averaging.
 
     python -m benchmarks.phi4_choices > results/phi4/choices.json
 
-Each choice is varied alone from the `fast` preset, for the same number of draws (64,000), one seed. The
-ESS is of 16,384 fresh draws with twice the solver steps. No times: trials may share the machine.
+Each trial changes one choice of the `fast` preset and trains with the same number of draws (64,000) and one
+seed. The ESS comes from 16,384 fresh draws with twice the solver steps. Times are not recorded, because
+trials may share the machine.
 """
 
 import dataclasses
@@ -46,13 +47,13 @@ TRIALS = {
 
 
 def run(options: Phi4Options) -> dict[str, float]:
-    """Train, and evaluate the last flow and the mean of its parameters over the last third of the blocks."""
+    """Train; evaluate the last flow, and the average of the parameters over the last third of the blocks."""
     problem = build(options)
     _, key, later = run_keys(options.training.seed)
     trainer = problem.training.trainer(key=key)
     state, flows = trainer.init(problem.training.model), []
     for state, _ in trainer.blocks(state, options.training.steps):
-        # Copies: the next block overwrites these arrays.
+        # Copy them: the next block overwrites these arrays.
         flows.append(jax.tree.map(np.array, eqx.filter(state.model, eqx.is_inexact_array)))
     last = flows[-max(1, len(flows) // 3) :]
     mean = jax.tree.map(lambda *leaves: jnp.asarray(sum(leaves) / len(leaves)), *last)
@@ -65,7 +66,7 @@ def run(options: Phi4Options) -> dict[str, float]:
 
 
 def main() -> None:
-    """Try and print."""
+    """Run all trials and print the results as JSON."""
     rows = {}
     for name, options in TRIALS.items():
         rows[name] = run(options)

@@ -1,17 +1,19 @@
-"""Write runs down for `results/`: of each its options, where it came from, its evaluation and a short curve.
+"""Turn run directories into small records for `results/`, one JSON file per run.
 
     python -m benchmarks.record_run runs/phi4/L12-path-s0 --out results/phi4/runs
     python -m benchmarks.record_run runs/phi4/best-s* --out results/phi4/runs
 
-A run directory is too large to keep, and most of it is of no use once the run has ended. The first command
-writes L12-path-s0.json. Of a folder that holds runs, all are written: the second command writes best-s0-L6.json,
-best-s0-L8.json and so on. A record is one JSON object:
+The first command writes L12-path-s0.json. If a folder holds several runs, each gets its own file: the second
+command writes best-s0-L6.json, best-s0-L8.json and so on. A record is one JSON object:
 
     experiment, options, provenance   as in config.toml
-    status       how far the run came, in words
-    evaluation   as in evaluation.json, without long lists
-    curve        some 40 rows of metrics.jsonl by column, among them the first, the last and the best
+    status       how far the run got, in words
+    seconds_before   training seconds of the runs that it started from, 0 if there are none in reach
+    evaluation   as in evaluation.json; empty if the run was not evaluated
+    curve        about 40 rows of metrics.jsonl, by column: the first, the last, the best, some between
     ending       means over the last twentieth of all rows
+
+Numbers in `seconds_before`, `curve` and `ending` are rounded to six digits; the rest is copied unchanged.
 """
 
 import argparse
@@ -31,8 +33,7 @@ from pathgrad._train.row import Row
 from pathgrad._words.errors import UserError, as_options
 
 MOST_ROWS = 40
-LONGEST_LIST = 20  # the two-point function of the largest lattice fits
-DIGITS = 6  # of curves
+DIGITS = 6
 
 
 def main(words: list[str] | None = None) -> int:
@@ -40,7 +41,9 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run, or a folder that holds runs")
+    parser.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="a run, or a folder that holds runs"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the records")
     given = parser.parse_args(words)
     try:
@@ -54,23 +57,23 @@ def main(words: list[str] | None = None) -> int:
     except UserError as error:
         print(f"benchmarks.record_run: {as_options(error.text)}", file=sys.stderr)
         return 2
-    print(f"{len(found)} written to {given.out}")
+    print(f"records written to {given.out}: {len(found)}")
     return 0
 
 
 def named(given: Sequence[Path]) -> dict[str, Path]:
-    """Return the runs by the names of their records: the path from what was given on, joined by hyphens."""
+    """Return the runs by the names of their records: folders from the given one down, joined by hyphens."""
     found: dict[str, Path] = {}
     for start in given:
         for path in pg.find_runs([start]):
             name = "-".join(path.resolve().relative_to(start.resolve().parent).parts)
             if found.setdefault(name, path) != path:
-                raise UserError(f"{found[name]} and {path} would both be written as {name}.json.")
+                raise UserError(f"{found[name]} and {path} would both become {name}.json.")
     return found
 
 
 def record(run: pg.Run) -> dict[str, Any]:
-    """Return what is worth keeping of a run."""
+    """Return what is kept of a run; refuse one with a damaged file."""
     if run.troubles:
         raise UserError(run.troubles[0])
     rows = thinned(run.rows, run.best)
@@ -80,46 +83,37 @@ def record(run: pg.Run) -> dict[str, Any]:
         "options": run.options,
         "provenance": dict(run.provenance),
         "status": as_options(run.status.text),
-        "evaluation": without_long_lists(run.evaluation),
+        "seconds_before": rounded(run.seconds_before),
+        "evaluation": run.evaluation,
         "curve": {name: [rounded(row.value(name)) for row in rows] for name in columns(rows)},
         "ending": {"rows": len(last)} | {name: mean_of(last, name) for name in columns(last)},
     }
 
 
 def thinned(rows: Sequence[Row], best: Row | None) -> list[Row]:
-    """Return few of the rows, evenly spaced: the first and the last are among them, and the best."""
+    """Return at most `MOST_ROWS` rows, evenly spaced from the first to the last, and the best one."""
     kept = {*np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).round().astype(int).tolist()}
     return [row for i, row in enumerate(rows) if i in kept or row is best]
 
 
 def columns(rows: Sequence[Row]) -> list[str]:
-    """Return the names of what rows hold, in the order in which they first occur."""
+    """Return the names of the numbers in some rows, in the order in which they first occur."""
     return list(dict.fromkeys(name for row in rows for name in row.to_json()))
 
 
 def mean_of(rows: Sequence[Row], name: str) -> float | None:
-    """Return the mean of a number over the rows that know it."""
+    """Return the mean of a number over the rows that have it."""
     known = [value for row in rows if (value := row.value(name)) is not None]
     return rounded(math.fsum(known) / len(known)) if known else None
 
 
 def rounded(value: float | None) -> float | None:
-    """Return a number with few digits; whole numbers stay as they are."""
+    """Return a float with `DIGITS` digits; integers stay as they are."""
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def without_long_lists(found: Any) -> Any:
-    """Return what an evaluation holds, for JSON: without lists too long to be read, and without NaN."""
-    if isinstance(found, dict):
-        inside = {name: without_long_lists(value) for name, value in found.items()}
-        return {n: v for n, v in inside.items() if not (isinstance(v, list) and len(v) > LONGEST_LIST)}
-    if isinstance(found, list):
-        return [without_long_lists(value) for value in found]
-    return None if isinstance(found, float) and not math.isfinite(found) else found
-
-
 def text_of(made: dict[str, Any]) -> str:
-    """Write a record as JSON, with a list of numbers on one line."""
+    """Return a record as JSON, each list of numbers on one line."""
     text = json.dumps(made, indent=1, allow_nan=False, ensure_ascii=False)
     return re.sub(r"\[\s([^][{}\"]*)\]", lambda numbers: f"[{' '.join(numbers[1].split())}]", text) + "\n"
 

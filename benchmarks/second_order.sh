@@ -1,9 +1,10 @@
 #!/bin/sh
-# Gauss-Newton against Adam with path and total gradients: same flow, same start, same time, one core each.
-#   adam SIZE|TOY SECONDS           both gradients side by side, each on its core
-#   gauss-newton SIZE|TOY SECONDS   on core 0; load core 1 with something else, or it has the memory for itself
-# SIZE is that of a lattice (phi^4 from nothing, with the model of that rung of `--preset best`), TOY one of
-# funnel, correlated, mixture (with an MLPField). `pathgrad plot ... --figure time` draws the result.
+# Compare Gauss-Newton with Adam (path and total gradient): same flow, same start, same time, one core each.
+#   adam SIZE|TOY SECONDS           both gradients at the same time, each on its own core
+#   gauss-newton SIZE|TOY SECONDS   on core 0; keep core 1 busy, or this run has the memory to itself
+# SIZE is that of a lattice (phi^4 from scratch, with the model that `--preset best` has at that size), TOY is
+# funnel, correlated or mixture (with an MLPField). `pathgrad plot ... --figure time` draws the result.
+# `python -m benchmarks.record_run runs/phi4/second_order --out results/phi4/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
 PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
@@ -14,11 +15,11 @@ case ${2:-} in
 funnel) what="toy --target funnel --dim 10 --width 32 --depth 1" ;;
 correlated) what="toy --target correlated --dim 20 --width 32 --depth 1" ;;
 mixture) what="toy --target mixture --width 32 --depth 1" ;;
-*) sed -n '2,6s/^# //p' "$0" && exit 2 ;;
+*) sed -n '2,7s/^# //p' "$0" && exit 2 ;;
 esac
 case $what in
-phi4*) out=results/phi4/second_order/L$2 ;;
-*) out=results/toy/second_order/$2 ;;
+phi4*) out=runs/phi4/second_order/L$2 ;;
+*) out=runs/toy/second_order/$2 ;;
 esac
 
 train() { # train CORE METHOD OPTIONS...

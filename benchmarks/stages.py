@@ -1,13 +1,14 @@
-"""Adam with path gradients, Gauss-Newton, and one after the other in one run, for the same training time.
+"""Compare Adam with path gradients, Gauss-Newton, and both in one run, for the same training time.
 
     taskset -c 0 python -m benchmarks.stages funnel 10 --rate 0.015 --out funnel.json
     taskset -c 1 python -m benchmarks.stages correlated 20 --rate 0.03 --out correlated.json
     taskset -c 1 python -m benchmarks.stages phi4 8 --rate 0.01 --batch 128 --shares 0.5 --out phi4.json
 
-On toys an `MLPField` of width 32 and depth 1 with ten solver steps, as in results/phi4/second_order.md, but
-with a learning rate that suits Adam and decays to zero within its time; on lattices the `fast` preset's flow.
-Some hundred steps tell first how many that is. The ESS of a funnel jumps between sets of draws: its median
-over nine of them is given, with the KL divergence, which does not.
+Toy targets use an `MLPField` of width 32 and depth 1 with ten solver steps, as in
+results/phi4/second_order.md, but with a learning rate that suits Adam and decays to zero within the given
+time; lattices use the flow of the `fast` preset. A first run measures how many steps fit into that time. The
+ESS of a funnel jumps from one set of draws to the next, so the result has its median over nine sets, and the
+KL divergence, which does not jump.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from pathgrad.experiments.phi4.options import Phi4Options
 from pathgrad.experiments.phi4.problem import build
 from pathgrad.experiments.toy.targets import TARGETS
 
-FOR_EVER = 10**6
+FOREVER = 10**6
 
 
 def adam(rate: float, steps: int, batch: int) -> pg.FirstOrder:
@@ -39,8 +40,8 @@ def adam(rate: float, steps: int, batch: int) -> pg.FirstOrder:
 
 
 def seconds_a_step(flow: pg.Flow, target: pg.Target, rate: float, batch: int) -> float:
-    """Return what a step of Adam takes, from some hundred of them after the first."""
-    trainer = pg.Trainer(pg.ReverseKL(target), adam(rate, FOR_EVER, batch), key=jr.key(0))
+    """Return the time of a step of Adam in seconds, from a thousand steps without the first block."""
+    trainer = pg.Trainer(pg.ReverseKL(target), adam(rate, FOREVER, batch), key=jr.key(0))
     rows = [row for _, row in trainer.blocks(trainer.init(flow), 1000)]
     return (rows[-1].seconds - rows[0].seconds) / (rows[-1].step - rows[0].step)
 
@@ -60,7 +61,7 @@ def judged(flow: pg.Flow, target: pg.Target, log_z: float, seed: int) -> dict[st
     """Return the KL divergence over all draws, and the median ESS over nine sets of them."""
     found = [pg.evaluate(flow, target, key=evaluation_key(seed, i), n=8192, refine=2) for i in range(9)]
     sizes, kls = ([getattr(f, name) for f in found] for name in ("ess", "kl"))
-    # Of the exact constant: log Z from weights with a heavy tail is low.
+    # With the exact log Z: an estimate from weights with a heavy tail is too low.
     elbo = float(np.mean([f.elbo for f in found]))
     return {
         "ess_median": float(np.median(sizes)),
@@ -72,7 +73,7 @@ def judged(flow: pg.Flow, target: pg.Target, log_z: float, seed: int) -> dict[st
 
 
 def main() -> None:
-    """Run all methods for all seeds and write down what came of them."""
+    """Run all methods with all seeds, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", choices=[*sorted(TARGETS), "phi4"])
     parser.add_argument("dim", type=int, help="dimensions, or sites along an axis of the lattice")
@@ -84,7 +85,7 @@ def main() -> None:
         "--margin",
         type=float,
         default=0.95,
-        help="share of the steps that seem to fit into the time: the decay has to reach its end",
+        help="share of the steps that fit into the time, so that the decay reaches its end",
     )
     parser.add_argument("--methods", nargs="+", default=["adam", "gauss-newton"])
     parser.add_argument(
@@ -92,7 +93,7 @@ def main() -> None:
         type=float,
         nargs="*",
         default=[0.98],
-        help="of Adam's steps that are taken before Gauss-Newton takes over",
+        help="shares of Adam's steps to take before Gauss-Newton takes over",
     )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -105,12 +106,12 @@ def main() -> None:
         methods = {name: methods[name] for name in given.methods}
         for share in given.shares:
             first = int(share * steps)
-            both = [(adam(given.rate, first, given.batch), first), (pg.GaussNewton(), FOR_EVER)]
+            both = [(adam(given.rate, first, given.batch), first), (pg.GaussNewton(), FOREVER)]
             methods[f"stages {share:.0%}"] = pg.Stages(both)
         for name, method in methods.items():
             began = time.monotonic()
-            # Adam stops where its rate has become zero; the others use up their time.
-            end = steps if name == "adam" else FOR_EVER
+            # Adam stops when its rate has reached zero; the others use all of their time.
+            end = steps if name == "adam" else FOREVER
             fit = pg.fit(flow, target, method, key=run_keys(seed)[1], steps=end, max_seconds=given.seconds)
             found = {"steps": fit.history[-1].step, "seconds": fit.seconds}
             found |= judged(fit.flow, target, log_z, seed)

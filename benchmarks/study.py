@@ -1,13 +1,13 @@
-"""Measure all that gradients cost, as studies with tables and pictures.
+"""Measure what gradients cost, in several studies with tables and pictures.
 
-Growth with dimension, steps, batch and volume, every divergence and adjoint, the published lattice model,
-autoencoders, other packages.
+They cover growth with dimension, steps, batch and volume, every divergence and adjoint, the published lattice
+model, autoencoders, and other packages.
 
     python -m benchmarks.study --out results/bench --rivals
     python -m benchmarks.study --out runs/bench --quick --only steps
 
-Writes STUDY.json and STUDY.png of each study when it is done, and bench.md with all tables. After an
-interruption, the same command goes on with the studies that are missing. About twenty minutes on two idle CPU
+Each study writes STUDY.json and STUDY.png when it is done; bench.md has all tables. After an interruption,
+the same command continues with the studies that are missing. It takes about twenty minutes on two idle CPU
 cores; leave the machine alone meanwhile.
 """
 
@@ -29,7 +29,7 @@ from .costs.tables import markdown
 
 
 class Options(argparse.Namespace):
-    """What can be asked for."""
+    """The options of the command."""
 
     out: Path
     only: list[str]
@@ -54,7 +54,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the options."""
+    """Return the parser of the options."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--out", type=Path, required=True, help="folder for the results")
     made.add_argument(
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(given: Options, command: str) -> None:
-    """Measure the studies that are asked for and not there, and write the tables of all that are there."""
+    """Measure the studies that were asked for and do not exist yet; write the tables of all that exist."""
     if "rivals" in given.only and not given.rivals:
         raise UserError("--only rivals needs --rivals.")
     names = [n for n in STUDIES if n in (given.only or STUDIES) and (n != "rivals" or given.rivals)]
@@ -82,7 +82,7 @@ def run(given: Options, command: str) -> None:
         given.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {given.out} cannot be made: {error.strerror}.") from error
-    # All of them first, so that nothing is measured in vain.
+    # Check all of them first, so that no measurement is made in vain.
     kept = [] if given.overwrite else [name for name in names if is_there(given, name)]
     say = stopwatch()
     for name in names:
@@ -99,7 +99,7 @@ def run(given: Options, command: str) -> None:
 
 
 def is_there(given: Options, name: str) -> bool:
-    """Return whether a study has been measured; raise if it is of another kind, or damaged."""
+    """Return whether a study has been measured; raise if that was with other options, or if it is damaged."""
     file = given.out / f"{name}.json"
     if not file.exists():
         return False
@@ -124,7 +124,7 @@ def load(file: Path) -> StudyRecord:
 
 
 def write(out: Path, study: StudyRecord) -> None:
-    """Write a study, and its picture."""
+    """Write a study and its picture."""
     text = json.dumps(study, indent=1, allow_nan=False) + "\n"
     try:
         write_atomically(out / f"{study['study']}.json", [text.encode()])

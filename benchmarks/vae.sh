@@ -1,11 +1,12 @@
 #!/bin/sh
-# Path against total gradient for autoencoders. Two runs at a time, each on a core of its own: both estimators meet
-# the same conditions. The images are where PATHGRAD_DATA says. A second call goes on where the first one stopped.
+# Compare the path and the total gradient for autoencoders. The two runs of a pair train at the same time, each on its
+# own core, so that both see the same conditions. PATHGRAD_DATA says where the images are. A second call continues
+# where the first one stopped. `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
-OUT=results/vae
+OUT=runs/vae
 PATHGRAD=.venv/bin/pathgrad
-export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large pages for large arrays: some tenths of the time
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large memory pages make steps faster
 
 train() { # train CORE ESTIMATOR NAME SEED OPTIONS...
     core=$1 estimator=$2 run=$OUT/$3-$2-s$4 seed=$4
@@ -17,7 +18,7 @@ train() { # train CORE ESTIMATOR NAME SEED OPTIONS...
             --epochs "$EPOCHS" "$@"
     fi
 }
-pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
+pair() { # pair NAME SEED OPTIONS...: train with both gradients at the same time
     train 0 path "$@" &
     one=$!
     train 1 total "$@" &
@@ -27,17 +28,17 @@ pair() { # pair NAME SEED OPTIONS...: train by both gradients at once
 }
 
 case ${1:-} in
-freyfaces) # the published model and training, as many epochs as there is time for
+freyfaces) # the published model and training, for as many epochs as you have time for
     EPOCHS=${2:-5000}
     for seed in 0 1; do pair frey $seed --dataset freyfaces --preset paper; done
     ;;
-small) # equal training time
+small) # small models, for the same training time
     EPOCHS=200
     pair small-caltech 0 --dataset caltech --max-seconds 360
     pair small-mnist 0 --dataset mnist --warmup-epochs 1 --max-seconds 360
     pair small-omniglot 0 --dataset omniglot --warmup-epochs 2 --max-seconds 360
     ;;
-evaluate) # every run there is
+evaluate) # all runs that exist
     for run in $OUT/*-s[0-9]; do $PATHGRAD evaluate "$run" --nll-images 10 --samples 500; done
     ;;
 *)

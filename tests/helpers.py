@@ -97,7 +97,7 @@ def trained_base():
 
 
 def affine_solution(field, t0, t1):
-    """Return the matrix and shift of the map that an affine field makes, by one matrix exponential."""
+    """Return the matrix and shift of the map of an affine field, by one matrix exponential."""
     d = field.shift.size
     block = jnp.zeros((d + 1, d + 1)).at[:d, :d].set(field.matrix).at[:d, d].set(field.shift)
     whole = expm((t1 - t0) * block)
@@ -148,7 +148,7 @@ class Case(NamedTuple):
 
     @property
     def density(self):
-        """What the flow's density is at `bend` zero, from elsewhere where that is known."""
+        """The flow's density at `bend` zero, computed independently where that is possible."""
         flow = self.flow(0.0)
         if self.linear is None:
             return FrozenCopy(flow)
@@ -255,5 +255,5 @@ def ravel(tree):
 
 
 def has_marks(text):
-    """Whether a text has marks of arguments left (Unicode of private use), which no reader may see."""
+    """Return whether a text still has marks of arguments (private-use Unicode), which no reader may see."""
     return any("\ue000" <= letter <= "\uf8ff" for letter in text)

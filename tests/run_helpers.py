@@ -1,6 +1,7 @@
 """Run directories made up for tests of tables and figures: what they show is known."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,8 @@ from pathgrad._cli.main import main
 from pathgrad._numbers.verdict import Level, Reason, Verdict
 from pathgrad._runs.rundir import RunDir
 from pathgrad._train.row import Row
+
+from .docs_helpers import ROOT
 
 SIZE = 6
 
@@ -52,6 +55,16 @@ def make_run(
     run = RunDir.create(path, config)
     for row in rows:
         run.append_metrics(row)
+    return run
+
+
+def recorded_run(path, name):
+    """Write a run with the options and the thinned curve of a record below `results/`."""
+    record = json.loads((ROOT / "results" / name).read_text())
+    run = RunDir.create(path, {part: record[part] for part in ("experiment", "options", "provenance")})
+    curve = record["curve"]
+    for numbers in zip(*curve.values(), strict=True):
+        run.append_metrics(Row.of(dict(zip(curve, numbers, strict=True))))
     return run
 
 

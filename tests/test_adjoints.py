@@ -1,4 +1,4 @@
-"""Both ways back through a solve, against automatic differentiation of a loop written here."""
+"""Both adjoints of a solve, against automatic differentiation of a loop written here."""
 
 import functools
 import math
@@ -40,14 +40,14 @@ def flow_with(integrator, adjoint=None, divergence=None):
 
 
 def loss_of(x, log_q):
-    """Weigh every draw differently, so that equal gradients are equal draw by draw."""
+    """Weight every draw differently, so that equal gradients are equal draw by draw."""
     log_p = jax.vmap(TARGET.log_prob)(x)
     each = -log_p if log_q is None else log_q - log_p
     return jnp.vdot(jnp.array([0.9, -0.4, 1.3, 0.2]), each)
 
 
 def rk4(motion, state, steps):
-    """Integrate from `T0` to `T1` in a plain loop, for autodiff to walk through."""
+    """Integrate from `T0` to `T1` in a plain loop, for autodiff to differentiate."""
     h = (T1 - T0) / steps
     add = lambda y, a, k: jax.tree.map(lambda y, k: y + a * k, y, k)  # noqa: E731
 
@@ -65,7 +65,7 @@ def rk4(motion, state, steps):
 
 
 def own_push(field, x, log_q=None):
-    """Carry points, and their log density where given, by the loop above."""
+    """Move points, and their log density if given, by the loop above."""
 
     def velocity(t, state):
         return (jax.vmap(lambda x: field(t, x))(state[0]),)
@@ -202,7 +202,7 @@ def test_too_little_room_raises_where_failures_raise():
 
 
 def test_two_copies_say_so_when_the_way_back_fails():
-    """Forwards all points are drawn to cos t; backwards they are thrown out of the numbers."""
+    """Forwards all points are drawn to cos t; backwards they overflow."""
     cnf = pg.CNF(lambda t, x: -1e3 * (x - jnp.cos(t)), None, pg.FixedStep(1000), None, T0, T1)
     draw = pg.TwoCopyGradient().draw(pg.Flow(trained_base(), [cnf]), key=jr.key(1), n=N)
     assert np.abs(draw.x - np.cos(T1)).max() < 2e-3
@@ -231,7 +231,7 @@ def test_check_trusts_backsolve_on_a_mild_flow():
     verdict = check(Sink(jnp.asarray(0.3)), pg.FixedStep(20))
     assert verdict.trusted
     assert verdict.relative_difference < 1e-4
-    # Sixteen draws do not know their gradient to a tenth of a per cent.
+    # Sixteen draws do not determine the gradient to a tenth of a per cent.
     assert 1e-3 < verdict.noise < 10
     assert verdict.agreement is pg.Agreement.WITHIN_TOLERANCE
     assert "can be trusted" in str(verdict)
@@ -248,7 +248,7 @@ def test_check_warns_of_a_flow_that_cannot_be_retraced():
 
 
 def test_check_does_not_trust_what_failed():
-    """Every solve ends in infinity, so no gradient is finite: nothing can be said for backsolve."""
+    """Every solve ends in infinity, so no gradient is finite: backsolve cannot be trusted."""
     verdict = check(Sink(jnp.asarray(-1e6), straight=True), pg.FixedStep(20), n=4)
     assert not verdict.trusted
     assert verdict.agreement is pg.Agreement.NOT_FINITE

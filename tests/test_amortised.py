@@ -34,7 +34,7 @@ EVERY_SOLVE = [pytest.param(name, marks=[pytest.mark.slow] if "dopri5" in name e
 
 
 class AffineField(pg.AbstractTractableField):
-    """dx/dt = A x + b. Its code knows nothing of draws."""
+    """dx/dt = A x + b, written for one point."""
 
     matrix: Any
     shift: Any
@@ -101,7 +101,7 @@ def evidence(solve):
         draw = flow.sample_with_score(key=KEY, n=N)
         z = pg.Flow(flow.base).sample(key=KEY, n=N)
         both = {e: jax.value_and_grad(loss)(p, ESTIMATORS[e]) for e in ("path", "total")}
-        # To compile one adaptive solve more is dear; its inverse is among the contracts.
+        # Compiling another adaptive solve takes long; its inverse is in `test_contracts.py`.
         adaptive = isinstance(SOLVES[solve][2], pg.Adaptive)
         log_prob = draw.log_q if adaptive else flow.log_prob(draw.x, key=KEY)
         return z, draw, log_prob, both

@@ -241,5 +241,5 @@ finally: sys.exit('jax' in sys.modules)"""
 
 def test_measure_options_say_what_they_take():
     MeasureOptions(("path",), 0).check()
-    with pytest.raises(pg.UserError, match="one or several"):
+    with pytest.raises(pg.UserError, match="one or more"):
         MeasureOptions(estimators=()).check()

@@ -182,7 +182,7 @@ REFUSED = {
     "no bound": (lambda: coupling_of(bound=0.0), "`bound` must be positive"),
     "points of another size": (
         lambda: flow_of(coupling(3)),
-        r"`AffineCoupling\.forward` does not take a point of shape \(2,\): .*3 numbers, not for 2",
+        r"`AffineCoupling\.forward` does not take a point of shape \(2,\): .*3 entries, not 2",
     ),
     "shifts of another size": (
         lambda: flow_of(affine((3,))),

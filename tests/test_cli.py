@@ -177,7 +177,7 @@ BAD_DENSITIES = {
     "nan": "NaN or infinite at",
     "vector": "must be a scalar, got shape (2,)",
     "integer": "must",
-    "fixed_size": "cannot take one point of 2 numbers",
+    "fixed_size": "failed on one point of 2 coordinates",
     "raises": "KeyError",
 }
 
@@ -310,7 +310,7 @@ def test_options_come_from_a_file_and_are_clipped_and_timed(trained, tmp_path, c
     foreign.mkdir()
     (foreign / "config.toml").write_text("port = 80\n")
     said = refused(capsys, "train", "toy", "--out", str(foreign), "--overwrite")
-    assert "not one of pathgrad's" in said
+    assert "was not written by pathgrad" in said
 
 
 @pytest.mark.slow

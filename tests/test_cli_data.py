@@ -234,7 +234,7 @@ def test_list_verify_and_download(capsys, sources, server, tmp_path):
 
     code, out, err = command(capsys, "download", "pair", *where)
     assert code == 0
-    assert "pair: D/a.bin is downloaded" in out
+    assert "pair: D/a.bin was downloaded" in out
     assert "D/a.bin: 0.0 of 0.0 MB" in err
     assert "complete" in row(command(capsys, "list", *where)[1], "pair")
     code, out, _ = command(capsys, "verify", "pair", *where)
@@ -250,7 +250,7 @@ def test_list_verify_and_download(capsys, sources, server, tmp_path):
     code, out, _ = command(capsys, "download", *where)
     assert code == 0
     assert server.asked == ["/b", "/c"]
-    assert "pair: D/a.bin is there" in out
+    assert "pair: D/a.bin already exists" in out
     assert command(capsys, "verify", "pair", "single", *where)[0] == 0
 
 
@@ -279,7 +279,7 @@ def test_one_failure_does_not_keep_the_others_away(capsys, sources, server, tmp_
     assert "/a could not be fetched" in err
     assert "404" in err
     assert names(tmp_path) == ["b.bin", "c.bin"]
-    assert "single: D/c.bin is downloaded" in out
+    assert "single: D/c.bin was downloaded" in out
 
 
 def test_names_are_checked_before_anything_is_done(capsys, sources, server, tmp_path):

@@ -181,7 +181,7 @@ def test_a_warm_up_that_is_not_over_is_a_warning(four, tmp_path):
     make_vae(tmp_path / "early", vae_rows([2e3], warmup=4))
     early, late = read([tmp_path / "early", four[0]])
     (said,) = VAE.warnings(early)
-    assert "0.25 of 1" in said
+    assert "has weight 0.25, not 1" in said
     assert pg.named("warmup_epochs") in said
     assert VAE.warnings(late) == []
 

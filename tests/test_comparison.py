@@ -12,8 +12,7 @@ from pathgrad._cli.main import main
 from pathgrad._runs.comparison import Standing, standing
 from pathgrad._train.row import Row
 
-from .docs_helpers import ROOT
-from .run_helpers import changed, compared, four_runs, groups_of, make_run, rows_of
+from .run_helpers import changed, compared, four_runs, groups_of, make_run, recorded_run, rows_of
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_estimators_are_compared_at_the_end_of_the_quicker(four):
     said = " ".join(found.sentences)
     assert "ESS 50.00 ± 0.00 % against 85.00 ± 7.07 %, a difference of -35.00 points" in said
     assert "A step takes 25 % more time" in said
-    assert "path was still on its way, at step 20 of 30" in said
+    assert "path was still training, at step 20 of 30" in said
     assert "total was still" not in said
     assert "single run" not in said
 
@@ -131,7 +130,7 @@ def test_who_broke_the_bound_is_not_ahead(tmp_path):
     make_run(tmp_path / "b", rows, estimator="total")
     (said,) = compared(tmp_path / "a", tmp_path / "b")
     assert said.title.startswith("Not comparable, as total had a loss below -log Z, at equal steps")
-    assert "total had a loss below -log Z there: its ESS is not to be trusted." in said.sentences
+    assert "total had a loss below -log Z at that point: do not trust its ESS." in said.sentences
     # What the other did before does not matter, nor what the one behind does.
     make_run(tmp_path / "c", rows_of([0.1, 0.2, 0.3, 0.4], below_bound=0.1), estimator="two-copy")
     (said,) = compared(tmp_path / "a", tmp_path / "c")
@@ -163,8 +162,8 @@ def test_only_what_differs_in_the_method_is_compared(four, tmp_path):
     make_run(tmp_path / "longer", rows_of([0.5] * 9, 4.0), estimator="total")
     (said,) = compared(four[0], tmp_path / "longer")
     assert said.by_time.at == 15.0
-    assert "With a single run on a side, seeds may decide the difference." in said.doubts
-    assert any("total was still on its way, at step 30 of 90" in text for text in said.doubts)
+    assert "With a single run on one side, the difference may be due to the seed." in said.doubts
+    assert any("total was still training, at step 30 of 90" in text for text in said.doubts)
     make_run(tmp_path / "begun", [], estimator="total", steps=30)
     assert compared(four[0], tmp_path / "begun") == []
 
@@ -177,8 +176,9 @@ def test_optimisers_are_compared_at_equal_time_alone_whatever_the_other_was_give
     assert (said.by_step, said.by_time.at) == (None, 12.0)
     # It has no learning rate that could fall.
     assert not any("gauss-newton was still" in text for text in said.doubts)
-    folder = ROOT / "results/phi4/second_order"
-    (said,) = compared(folder / "L6-adam-path", folder / "L6-gauss-newton")
+    for name in ("adam-path", "gauss-newton"):
+        recorded_run(tmp_path / name, f"phi4/runs/second_order-L6-{name}.json")
+    (said,) = compared(tmp_path / "adam-path", tmp_path / "gauss-newton")
     assert said.title.startswith("Gauss-newton is ahead of path at equal training time")
 
 
@@ -231,5 +231,5 @@ def test_a_group_is_doubted_once_by_its_slowest(tmp_path):
         make_run(tmp_path / f"path{seed}", rows_of([0.5] * 8, seconds), seed=seed)
     make_run(tmp_path / "total", rows_of([0.5] * 8, 0.9), estimator="total")
     (found,) = compared(*sorted(tmp_path.iterdir()))
-    late = [text for text in found.doubts if "still on its way" in text]
-    assert late == ["path was still on its way, at step 20 of 80, with its learning rate falling."]
+    late = [text for text in found.doubts if "still training" in text]
+    assert late == ["path was still training, at step 20 of 80, with its learning rate still decaying."]

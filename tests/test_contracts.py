@@ -1,6 +1,7 @@
-"""The contracts of DESIGN: for every estimator, and for every flow of the registry in `helpers.py`.
+"""What holds for every estimator and every flow: values, derivatives, and gradients that vanish at q = p.
 
-Each flow is compiled once for each estimator (`evidence`), and every contract looks at the same numbers.
+The flows are those of the registry in `helpers.py`. Each is compiled once for each estimator (`evidence`),
+and every test looks at the same numbers.
 """
 
 import functools
@@ -22,7 +23,7 @@ REPEATS = 40
 
 @functools.cache
 def compiled(estimator, name):
-    """Compile once: the value and all gradients of a loss in which every draw has a weight of its own.
+    """Compile once: the value and all gradients of a loss in which every draw has its own weight.
 
     Equality of such gradients for random weights is equality draw by draw.
     """

@@ -126,7 +126,7 @@ def test_adaptive_backsolve_needs_no_room_for_its_steps():
 
 
 def test_path_gradient_solves_forwards_once():
-    """Its cost is that of drawing with the score, and of the way back through the sampling map alone."""
+    """Its cost is that of drawing with the score, and of a backward pass through the sampling map alone."""
     one = flow("closed", "discrete")
     whole = flops(training_gradient("path", "closed", "discrete"))
     forward = flops(compile_for(lambda f, key: f.sample_with_score(key=key, n=BATCH), one))

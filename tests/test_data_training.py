@@ -141,7 +141,7 @@ def test_the_same_again_is_no_improvement(value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_validation_that_is_no_number_is_an_error(value):
-    """It is told after the row of its block, which is not lost."""
+    """It is raised after the row of its block, which is not lost."""
     validation = pg.Validation(Table((3.0, value)), every=1, n=2)
     objective = Walk(pg.Data(np.zeros(1)), [])
     trainer = pg.Trainer(objective, walking(1), key=jr.key(0), validation=validation)
@@ -157,7 +157,7 @@ def test_a_state_that_was_begun_without_validation_is_refused():
     begin = pg.Trainer(objective, walking(1), key=jr.key(0)).init(Walker(jnp.zeros(())))
     validation = pg.Validation(Table((1.0,)), every=1, n=2)
     trainer = pg.Trainer(objective, walking(1), key=jr.key(0), validation=validation)
-    with pytest.raises(pg.ArgumentError, match="`state` was begun without a validation"):
+    with pytest.raises(pg.ArgumentError, match="`state` was made without a validation"):
         next(trainer.blocks(begin, 1))
 
 

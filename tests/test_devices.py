@@ -90,9 +90,9 @@ def test_as_many_devices_as_the_draws_can_be_divided_by(two_devices):
     assert two_devices["meshes"] == {"7": 1, "8": 2}
     assert pg.devices.mesh_for(8) is None  # there is one device here
     two_processes = [SimpleNamespace(process_index=i) for i in range(2)]
-    with pytest.raises(pg.UserError, match="Take a batch of 6 or 8"):
+    with pytest.raises(pg.UserError, match="Use a batch of 6 or 8"):
         pg.devices.mesh_for(7, two_processes)
-    with pytest.raises(pg.UserError, match="Take a batch of 2"):
+    with pytest.raises(pg.UserError, match="Use a batch of 2"):
         pg.devices.mesh_for(1, two_processes)
     with pytest.raises(ValueError, match="at least one"):
         pg.devices.mesh_for(8, [])

@@ -3,9 +3,14 @@
 import contextlib
 import itertools
 import re
+import struct
 
 import jax
 import pytest
+
+import pathgrad as pg
+from benchmarks.pictures import PICTURES, draw
+from pathgrad.experiments.vae.verdict import AutoencoderReason
 
 from .docs_helpers import DOCS, PAGES, blocks, name_of
 
@@ -32,12 +37,54 @@ def test_code_runs_and_prints_what_the_page_says(page, capsys, tmp_path, monkeyp
             printed = capsys.readouterr().out
             if after is not None and after.language == "text":
                 assert printed == after.text
+        for name in (name for name, (of, _) in PICTURES.items() if DOCS / of == page):
+            picture = draw(name, whole, tmp_path)
+            kept = DOCS / "pictures" / picture.name
+            assert max(picture.stat().st_size, kept.stat().st_size) < 100_000
+            assert size_of(picture) == size_of(kept)  # drawn again after it was changed
+
+
+def size_of(png):
+    """Width and height, from the head of the file."""
+    return struct.unpack(">II", png.read_bytes()[16:24])
+
+
+# What says how a picture was made: a command, in the line under it.
+MADE = re.compile(r"\(.*`(pathgrad|python -m benchmarks\.|benchmarks/)[^`]*`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_picture_has_the_command_that_makes_it_under_it(page):
+    under = re.findall(r"^!\[[^\]]*\]\([^)]+\)\n\n([^\n]*)", page.read_text(), re.MULTILINE)
+    assert len(under) == len(re.findall(r"!\[", page.read_text()))
+    assert [line for line in under if not MADE.match(line)] == []
+
+
+def test_every_level_and_reason_is_explained():
+    text = (DOCS / "verdict.md").read_text()
+    for level in pg.Level:
+        assert f"| `{level.name}` |" in text
+    for reason in pg.Reason:
+        [explained] = re.findall(rf"^### {reason.name}\n\n(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
+        assert explained.startswith(f"Level `{reason.level.name}`")
+        assert "*Computed*: " in explained
+        assert "*Do*: " in explained
+    for reason in AutoencoderReason:
+        assert f"| `{reason.name}` | `{reason.level.name}` |" in text
+
+
+def test_pages_begin_by_saying_whom_they_are_for():
+    for page in DOCS.glob("*.md"):
+        title, first = page.read_text().split("\n\n")[:2]
+        assert title.startswith("# ")
+        assert re.match(r"For anyone (who|whose|with)\b", first), page
 
 
 def test_every_page_with_claims_has_code():
     names = {page.stem for page in WITH_CODE}
     assert names >= {
-        "index", "theory", "choosing", "own-problems", "second-order", "costs", "phi4", "autoencoders",
+        "index", "verdict", "bad-fit", "own-density", "own-field", "own-objective", "own-experiment",
+        "choosing", "runs", "devices", "phi4", "autoencoders", "theory", "second-order", "costs",
     }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import contextlib
 import importlib
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -16,19 +15,20 @@ from pathgrad._cli import arguments
 from pathgrad._cli.main import COMMANDS, find, main, training_commands
 
 from .docs_helpers import DOCS, PAGES, README, ROOT, blocks
+from .run_helpers import recorded_run
 
 COMMANDS_PAGE = (DOCS / "commands.md").read_text()
 TRAINING = {find(command.split())[0] for command in training_commands()}
 EVERY = {*TRAINING, *COMMANDS}
 # Of commands and of their families; in the text these stand for the command, and are not to be typed.
 NAMES = {*EVERY, *(word for command in EVERY for word in command.split())}
-# Of each experiment a run whose options commands can begin with.
+# For each experiment, the record of a run that commands can start from.
 RECORDED = {
-    "train toy": "results/toy/demo/path",
-    "train phi4": "results/phi4/L6-path-s0",
-    "train vae": "results/vae/small-mnist-path-s0",
+    "train toy": "toy/runs/demo-path.json",
+    "train phi4": "phi4/runs/L6-path-s0.json",
+    "train vae": "vae/runs/small-mnist-path-s0.json",
 }
-# Made by the reader of `own-problems.md`, and not installed here.
+# Made by the reader of `own-experiment.md`, and not installed here.
 OWN = ["train", "well"]
 
 
@@ -46,7 +46,7 @@ LINES = sorted({line.strip() for page in [README, *PAGES] for line in lines_of(p
 OURS = [
     shlex.split(line, comments=True)[1:]
     for line in LINES
-    if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\bCOMMAND\b|--help", line)
+    if line.startswith("pathgrad ") and not re.search(r"\.\.\.|\b(COMMAND|EXPERIMENT)\b|--help", line)
 ]
 OURS = [words for words in OURS if words[:2] != OWN]
 
@@ -74,20 +74,20 @@ def only_parsed(monkeypatch, tmp_path):
 
 
 def provide_run(name, words):
-    """Put a recorded run where a command wants to begin with one."""
+    """Make a run with the options of a recorded one wherever a command starts from a run."""
     wanted = [words[i + 1] for i, word in enumerate(words) if word == "--init-from"]
+    wanted += [Path(words[i + 1]).parent for i, word in enumerate(words) if word == "--config"]
     if "--resume" in words:
         wanted.append(words[words.index("--out") + 1])
     if name == "evaluate":  # its options are those of the run
         wanted.append(words[1])
         name = "train vae" if "--nll-images" in words else "train phi4"
     for path in map(Path, wanted):
-        path.mkdir(parents=True)
-        shutil.copy(ROOT / RECORDED[name] / "config.toml", path)
+        recorded_run(path, RECORDED[name])
 
 
 def test_the_documents_have_commands():
-    assert {find(words)[0] for words in OURS if words[0][0] != "-"} == EVERY
+    assert {find(words)[0] for words in OURS if words[0][0] != "-"} >= EVERY
     assert len(OURS) > 60
 
 
@@ -161,7 +161,7 @@ def test_options_on_the_page_exist(command, capsys, monkeypatch):
 def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
     """Fit the density of the page with its own command, made small, and draw from it."""
     monkeypatch.chdir(tmp_path)
-    page = DOCS / "own-problems.md"
+    page = DOCS / "own-density.md"
     [density] = [b for b in blocks(page) if b.options.strip() == 'title="my_model.py"']
     Path("my_model.py").write_text(density.text)
     lines = [line for line in lines_of(page) if line.startswith("pathgrad ")]
@@ -173,7 +173,7 @@ def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
     with np.load("draws.npz") as arrays:
         assert arrays["x"].shape == (10000, 5)
     written = {path.name for path in Path("runs/mine").iterdir() if path.name[0] != "."}
-    table = COMMANDS_PAGE.partition("## The run directory")[2].partition("## Commands")[0]
+    table = (DOCS / "run-files.md").read_text().partition("## The run directory")[2].partition("\n## ")[0]
     told = {name.rstrip("/") for name in re.findall(r"`([\w.]+\.\w+|checkpoints/|lock)`", table)}
     assert written <= told
     assert {"config.toml", "metrics.jsonl", "checkpoints"} <= written

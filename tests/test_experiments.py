@@ -139,7 +139,7 @@ def test_a_package_adds_an_experiment_to_every_command(installed):
     assert "fit a flow to a quartic well" in shown
     # What is broken is named, and hinders nobody.
     assert "no_such_module_of_theirs" in shown
-    assert "calls itself 'quartic'" in shown
+    assert "its `name` is 'quartic'" in shown
     assert "must be an instance" in shown
     command("train", "quartic", "--stiffness", 0.5, "--out", "path")
     total = Path(shutil.copytree(folder / "path", folder / "total")) / "config.toml"

@@ -1,4 +1,4 @@
-"""Flows as a whole: compositions against closed forms, densities that integrate to one, and refusals."""
+"""Whole flows: compositions against closed forms, densities that integrate to one, and refusals."""
 
 import functools
 import re

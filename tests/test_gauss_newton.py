@@ -156,7 +156,7 @@ def test_a_step_that_loses_draws_or_throws_them_far_is_worse():
         assert ratio(np.full(1000, lost)) == np.inf
         assert ratio(np.where(np.arange(1000) < 20, lost, now)) == np.inf
         assert 1 < ratio(np.where(np.arange(1000) < 5, lost, now)) < 2
-    # One that is not finite today is not held against the step.
+    # A draw that was not finite before the step is not held against it.
     assert _spread(np.append(now, np.nan), 5.0)(np.append(now, np.nan)) == pytest.approx(1)
 
 

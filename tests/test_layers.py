@@ -10,7 +10,7 @@ import pytest
 
 import pathgrad
 
-from .docs_helpers import ROOT
+from .run_helpers import make_evaluation, make_run, rows_of
 
 SOURCE = Path(pathgrad.__file__).parent
 
@@ -119,12 +119,13 @@ def without_jax(code):
     return subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_reading_and_drawing_runs_does_without_jax():
+def test_reading_and_drawing_runs_does_without_jax(tmp_path):
     """Which takes over a second to import: so `--help`, `compare`, `plot` and `report` answer quickly."""
-    run = ROOT / "results/phi4/L6-path-s0"
+    made = make_run(tmp_path / "run", rows_of([0.5, 0.9]))
+    make_evaluation(made, step=20)
     assert without_jax("None")
     assert without_jax("[pg.find_experiment(n).defaults() for n in ('toy', 'fit', 'phi4', 'vae')]")
-    read = f"run = pg.Run.open({str(run)!r}); groups = pg.group_runs([run]); pg.compare_groups(groups)"
+    read = f"run = pg.Run.open({str(made.path)!r}); groups = pg.group_runs([run]); pg.compare_groups(groups)"
     assert without_jax(f"{read}; run.rows, run.evaluation, run.arrays, run.status, run.numbers")
     drawn = "from pathgrad._show import figure, page; figure.training_figure(groups)"
     assert without_jax(f"{read}; {drawn}; page.make_page(groups)")

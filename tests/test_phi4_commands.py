@@ -78,7 +78,7 @@ def test_a_lattice_run_is_evaluated_as_it_is_typed(free_run, capsys):
         assert WORDS[name] in out
     assert abs(result["log_z"] - LOG_Z) < 4 * result["log_z_err"]
     assert "log_z_known" not in result  # it is not one of the benchmark's theories
-    assert "Metropolis accepts" in out
+    assert "Metropolis acceptance" in out
     run = pg.Run.open(free_run.path)
     assert {"two_point", "two_point_err", "fields", "log_weight"} <= set(run.arrays)
     assert {"evaluation.npz", "evaluation.png"} <= set((run.path / ".outputs").read_text().split())

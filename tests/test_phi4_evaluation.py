@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad.experiments.flows.problem import _gone_through
+from pathgrad.experiments.flows.problem import _collect
 from pathgrad.experiments.phi4.base import FreeField
 from pathgrad.experiments.phi4.evaluation import LatticeMeasurement, jackknife_error
 from pathgrad.experiments.phi4.lattice import momenta_squared
@@ -230,7 +230,7 @@ def test_points_do_not_stay_in_memory():
             # The loop that consumes this still holds the chunk at hand.
             assert sum(ref() is not None for ref in alive) <= 1
 
-    draws, _ = _gone_through(watched(), measurement)
+    draws, _ = _collect(watched(), measurement)
     gc.collect()
     assert len(alive) == 3
     assert [ref() for ref in alive] == [None] * 3

@@ -80,7 +80,7 @@ def test_rivals_may_differ_in_their_method_and_that_of_their_parents(tmp_path):
     groups = pg.group_runs([grown(tmp_path), grown(tmp_path, estimator="total")])
     assert [group.label for group in groups] == ["path", "total"]
     (found,) = pg.compare_groups(groups)
-    doubt = "The training of the runs they began with is not counted."
+    doubt = "The training time of the runs they started from is not counted."
     assert found.doubts.count(doubt) == 1
     # Also if both began with the same run, but not if only one of them did at all.
     same = grown(tmp_path, estimator="total", name="same", parent=pg.Run.open(tmp_path / "small-path0"))
@@ -138,7 +138,7 @@ def test_only_lattices_can_be_begun_with(tmp_path):
     config = {"experiment": "toy", "options": {"training": {}}}
     RunDir.create(tmp_path / "toy", config)
     flow = pg.Flow(FreeField(6, 0.3))
-    for source, said in (("toy", "is a run of 'toy', not of phi4"), ("nowhere", "does not exist")):
+    for source, said in (("toy", "must be a run of phi4, not of 'toy'"), ("nowhere", "does not exist")):
         with pytest.raises(pg.UserError, match=said):
             PHI4.defaults(init_from=str(tmp_path / source))
         with pytest.raises(pg.UserError, match=said):

@@ -172,7 +172,7 @@ def test_groups_of_one_method_are_told_apart(run, tmp_path):
 
 @pytest.mark.parametrize("observables", [None, {"phi_2": {"value": 1.0}}, "nonsense"])
 def test_without_known_values_there_is_nothing_to_draw(observables, run):
-    with pytest.raises(pg.MissingData, match="nothing is known"):
+    with pytest.raises(pg.MissingData, match="no known values"):
         drawn("observables", evaluated(run, observables=observables))
 
 

@@ -359,8 +359,8 @@ def test_arrays_of_odd_shapes_do_not_keep_the_page_from_being_made(tmp_path):
     run = make_run(tmp_path / "run", rows_of([0.2, 0.5]))
     odd = {"x": np.zeros(3), "log_weight": np.full(9, np.nan), "tins": np.array(["a"])}
     text = Seen(page_of(evaluate(run, ess=0.5, arrays=odd))).words
-    assert "does not fit together" in text
-    assert "holds something else than numbers as tins" in text
+    assert "do not fit together" in text
+    assert "holds something other than numbers in tins" in text
 
 
 def test_the_picture_of_an_evaluation_stands_in_for_lost_draws(tmp_path):

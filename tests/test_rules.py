@@ -1,4 +1,4 @@
-"""Rules of CONTRIBUTING that no tool knows, held by looking at the code."""
+"""Rules of CONTRIBUTING.md that no tool checks, tested by looking at the code."""
 
 import ast
 import inspect
@@ -14,8 +14,8 @@ VMAPS = {
     ("_ingredients/bases.py", "log_prob"): "over the components of a mixture",
     ("_ingredients/divergence.py", "__call__"): "over basis vectors, and over probes",
     ("metrics.py", "_pareto_shape"): "over candidate parameters of a fit",
-    # Outside the solve on purpose: Gauss-Newton wants the gradient of every draw, so each is to have its own
-    # copy of the parameters' adjoint. Memory is bounded by its chunk instead.
+    # Outside the solve on purpose: Gauss-Newton needs the gradient of every draw, so each has its own copy
+    # of the parameters' adjoint. Memory is bounded by its chunk instead.
     ("_train/gauss_newton/moments.py", "log_densities_and_scores"): "one gradient for each draw",
 }
 UP_TO_TRAINING = set().union(*LAYERS[:6])

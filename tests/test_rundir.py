@@ -207,7 +207,7 @@ def test_a_torn_last_line_is_harmless(run):
 @pytest.mark.parametrize("broken", [b'{"step": 1', b"12"])
 def test_a_broken_line_before_the_last_is_reported(broken, run):
     (run.path / "metrics.jsonl").write_bytes(b'{"step": 0}\n' + broken + b'\n{"step": 2}\n')
-    with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is no JSON object"):
+    with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is not a JSON object"):
         run.read_metrics()
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_row_is_reported_or_left_out(odd, last, run):
     file = run.path / "metrics.jsonl"
     file.write_bytes(b'{"step": 0}\n' + odd + b"\n" + last)
     for read in (run.read_metrics, lambda: run.truncate_metrics(0)):
-        with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is no row .* no `step`"):
+        with pytest.raises(RunError, match=r"Line 2 of .*metrics\.jsonl is not a row .* no `step`"):
             read()
     assert file.read_bytes() == b'{"step": 0}\n' + odd + b"\n" + last
     assert run.read_metrics(lenient=True) == [Row(0), *([Row(2)] if last else [])]
@@ -353,7 +353,7 @@ def test_a_run_is_removed_with_its_own_files_alone(tmp_path):
     RunDir(tmp_path / "mine").remove()
     RunDir(tmp_path / "shared").remove()
     RunDir(tmp_path / "nowhere").remove()
-    with pytest.raises(RunError, match="not one of pathgrad's"):
+    with pytest.raises(RunError, match="was not written by pathgrad"):
         RunDir(tmp_path / "foreign").remove()
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert left == ["foreign", "foreign/config.toml", "shared", "shared/notes.txt"]

@@ -89,7 +89,7 @@ def test_a_resumed_run_keeps_its_configuration(run, tmp_path):
     other = dataclasses.replace(SMALL, target="banana")
     with pytest.raises(pg.ArgumentError, match=r"`target` ring -> banana"):
         pg.train("toy", other, out=run.path, resume=True)
-    with pytest.raises(pg.UserError, match="of the experiment 'toy', not 'fit'"):
+    with pytest.raises(pg.UserError, match="is a run of 'toy', not 'fit'"):
         pg.train("fit", out=run.path, resume=True)
     assert (run.path / "config.toml").read_bytes() == before
 
@@ -112,13 +112,13 @@ def test_what_stands_in_the_way_is_told(run, tmp_path):
         pg.Run.open(tmp_path / "nowhere")
     with pytest.raises(pg.UserError, match="already holds a run"):
         pg.train("toy", SMALL, out=run.path)
-    with pytest.raises(pg.UserError, match="name the directory"):
+    with pytest.raises(pg.UserError, match="Name its directory"):
         pg.train("toy", SMALL, resume=True)
     (tmp_path / "config.toml").write_text('experiment = "quartz"\n')
     with pytest.raises(pg.UserError, match="no experiment 'quartz'"):
         pg.Run.open(tmp_path)
     (tmp_path / "config.toml").write_text("port = 80\n")
-    with pytest.raises(pg.UserError, match="not one of pathgrad's"):
+    with pytest.raises(pg.UserError, match="was not written by pathgrad"):
         pg.Run.open(tmp_path)
     with pytest.raises(pg.ArgumentError, match="samples"):
         run.evaluate(samples=0)

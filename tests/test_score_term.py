@@ -1,4 +1,4 @@
-"""The score term: its moments are those of the Fisher information, and it is total less path."""
+"""The score term: it is total minus path gradient, and its covariance is the Fisher information."""
 
 import functools
 
@@ -143,5 +143,5 @@ def test_total_gradient_at_the_optimum_has_the_fisher_information_over_n_as_vari
 
 def test_flows_with_leaves_of_each_draw_are_refused():
     base = eqx.tree_at(lambda b: b.mean, trained_base(), pg.PerDraw(jnp.zeros((3, 2))))
-    with pytest.raises(ValueError, match="without `PerDraw` leaves"):
+    with pytest.raises(ValueError, match="cannot take `PerDraw` leaves"):
         pg.score_term(pg.Flow(base), key=jr.key(5), n=3)

@@ -21,7 +21,7 @@ N = 8
 
 
 class Swirl(eqx.Module):
-    """A field: a rotation whose speed depends on the radius, and a drift. It knows no divergence."""
+    """A field without a formula for its divergence: a rotation, faster or slower by radius, and a drift."""
 
     speed: jax.Array
     drift: jax.Array
@@ -268,7 +268,7 @@ def test_an_objective_of_ones_own():
 
 
 def test_a_method_of_ones_own_learns_from_data_and_is_validated():
-    """Its data come changed through the door, and the best model is kept."""
+    """Its data are changed by `Data.change`, and the best model is kept."""
     rows = np.zeros((24, 2))
 
     class Shifted(pg.AbstractObjective):
@@ -296,7 +296,7 @@ def test_a_method_of_ones_own_learns_from_data_and_is_validated():
 
 
 def test_an_objective_with_data_of_the_target():
-    """Draws of the target come through the same door, and are repeated by a resumed training."""
+    """Draws of the target come from `Data` too, and a resumed training repeats them."""
     rng = np.random.default_rng(0)
     first = rng.normal(0.4, 1.0, 30)
     draws = np.stack([first, 0.5 * first**2 - 0.3 + rng.normal(0, 0.5, 30)], axis=1)

@@ -1,4 +1,4 @@
-"""`Tally`: the derivative with respect to it against a count of what the field was really asked."""
+"""`Tally`: the derivative with respect to it against a count of the field's actual evaluations."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def count():
 
 
 class CountedField(eqx.Module):
-    """A bent field which says each time that it is evaluated, however many draws go through it."""
+    """A bent field which counts each evaluation once, however many draws go through it."""
 
     matrix: jax.Array
 
@@ -54,7 +54,7 @@ def flow_of(cnfs, tallies):
 
 @functools.cache
 def differentiated(integrator, adjoint, estimator):
-    """Compile once: loss, evaluations on the way there, and derivatives of `scale` times the loss."""
+    """Compile once: loss, forward evaluations, and derivatives of `scale` times the loss."""
 
     def loss(matrix, tally, scale):
         flow = flow_of([(matrix, INTEGRATORS[integrator], ADJOINTS[adjoint])], [tally])

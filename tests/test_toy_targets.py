@@ -154,7 +154,7 @@ def test_shape_follows_the_dimension(name):
 
 @pytest.mark.parametrize("name", ["banana", "ring", "mixture"])
 def test_planar_targets_refuse_other_dimensions(name):
-    with pytest.raises(ValueError, match=rf"`{name}` lives in the plane; got dim=3\. Use dim=2"):
+    with pytest.raises(ValueError, match=rf"`{name}` is two-dimensional; got dim=3\. Use dim=2"):
         TARGETS[name](3)
 
 

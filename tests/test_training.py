@@ -78,7 +78,7 @@ def test_the_short_way_is_the_general_one():
     [
         (({"method": adam(0.1, 4), "n": 4, "steps": 1}), "`n` and `optimizer` belong"),
         (({"steps": 1, "estimator": pg.PathGradient(), "own": True}), "belongs to the objective"),
-        ({}, "A training needs an end"),
+        ({}, "Training needs an end"),
     ],
 )
 def test_arguments_that_contradict_each_other_are_refused(arguments, said):
@@ -302,7 +302,7 @@ def test_stages_that_make_no_sense_are_refused():
     with pytest.raises(pg.ArgumentError, match="at least one pair"):
         pg.Stages([])
     objective = pg.NegativeELBO(pg.Data(np.zeros((9, 2))))
-    with pytest.raises(pg.ArgumentError, match=r"the same `n` of it at a time, got \[4, 8\]"):
+    with pytest.raises(pg.ArgumentError, match=r"the same `n`, so that .* got \[4, 8\]"):
         pg.Stages([(first, 1), (second, 1)]).runner(objective, key=jr.key(0))
 
 

@@ -146,7 +146,7 @@ def test_a_pickle_cannot_call_functions(function, argument, name, protocol, tmp_
     if protocol < 3:  # these write arrays by way of another function, which is refused before
         contents = pickle.dumps(Call(function, argument.format(trace)), protocol)
         name += "|__builtin__.eval"  # its name in Python 2
-    with pytest.raises(UserError, match=rf"made is not read: it asks for `({name})`"):
+    with pytest.raises(UserError, match=rf"made cannot be unpickled: it asks for `({name})`"):
         formats.pickled_bytes(contents, HERE, (32, 8))
     assert not trace.exists()
 
@@ -157,8 +157,8 @@ OTHER_PICKLES = {
     "floats": (pickle.dumps(EVERY_BYTE / 255.0, 4), r"got float64 of shape \(32, 8\)"),
     "objects": (pickle.dumps(EVERY_BYTE.astype(object), 4), r"got object of shape \(32, 8\)"),
     "turned": (pickle.dumps(EVERY_BYTE.T.copy(), 4), r"got uint8 of shape \(8, 32\)"),
-    "cut off": (pickle.dumps(EVERY_BYTE, 4)[:-9], "is not read"),
-    "text": (b"no pickle", "is not read"),
+    "cut off": (pickle.dumps(EVERY_BYTE, 4)[:-9], "cannot be unpickled"),
+    "text": (b"no pickle", "cannot be unpickled"),
     "an array by protocol 2": (pickle.dumps(EVERY_BYTE, 2), "asks for `_codecs.encode`"),
 }
 

@@ -153,7 +153,7 @@ MISTAKES = {
     "dim": (
         lambda: build_fit(FitOptions("a:b", 0)),
         ["fit", "a:b", "--dim", "0"],
-        "{} says how many numbers a point has: at least 1, got 0.",
+        "{} is the number of coordinates of a point: at least 1, got 0.",
         ["dim"],
     ),
     "repetitions": (
@@ -165,7 +165,7 @@ MISTAKES = {
     "no estimators": (
         MeasureOptions(estimators=("path", "path")).check,
         [*BENCH, "--estimators", "path", "path"],
-        "{} takes one or several of path, total, two-copy, each once.",
+        "{} takes one or more of path, total, two-copy, each once.",
         ["estimators"],
     ),
 }
@@ -206,7 +206,7 @@ def test_a_run_that_is_there(capsys, tmp_path):
         RunDir.create(tmp_path, {})
     assert main(["train", "toy", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "Choose another --out, go on with this one by --resume, or replace it by --overwrite." in said
+    assert "Choose another --out, continue this one with --resume, or replace it with --overwrite." in said
 
 
 def test_names_of_files_reach_the_reader_unchanged(capsys, tmp_path, monkeypatch):

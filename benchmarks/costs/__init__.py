@@ -1,1 +1,1 @@
-"""The study of what gradients cost: configurations, FLOPs, other packages, growth, bars, tables, figures."""
+"""Studies of the cost of gradients: configurations, FLOPs, other packages, growth, bars, tables, figures."""

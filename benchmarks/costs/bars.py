@@ -1,4 +1,4 @@
-"""Measured numbers beside the bars that this project has set itself."""
+"""Compare measured numbers with the bars, the targets that this project has set itself."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -7,14 +7,14 @@ from .records import Row, StudyRecord
 
 
 class Bar(NamedTuple):
-    """One bar.
+    """A target for one measured number.
 
     Attributes:
-        what: What is measured, and where.
-        paper: What the paper has, in words; empty where nothing.
-        limit: The bar.
-        at_most: Whether it is an upper bound.
-        measured: The number.
+        what: Description of what is measured, and where.
+        paper: Value in the paper, as text; empty if it has none.
+        limit: The target value.
+        at_most: Whether the target is an upper bound.
+        measured: The measured number.
     """
 
     what: str
@@ -25,18 +25,18 @@ class Bar(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether the number keeps the bar."""
+        """Whether the number meets the target."""
         return self.measured <= self.limit if self.at_most else self.measured >= self.limit
 
     @property
     def verdict(self) -> str:
-        """Met or missed, and by how much of the bar."""
+        """Met or missed, and by how much relative to the target."""
         by = abs(self.measured / self.limit - 1)
         return f"{'met' if self.met else '**missed**'} by {100 * by:.1f} %"
 
 
 def bars(studies: Mapping[str, StudyRecord]) -> list[Bar]:
-    """Return the bars about which the studies at hand say something."""
+    """Return the bars that the given studies measure."""
     return [
         *_flops(studies.get("choices")),
         *_lattice_times(studies.get("published")),
@@ -82,25 +82,25 @@ def _second_copy(studies: Mapping[str, StudyRecord]) -> Iterator[Bar]:
             ratio = row["ratios"].get("two-copy / path")
             if not ratio or not ratio["seconds"]:
                 continue
-            told = (
+            configuration = (
                 f"{row['divergence']}, {_network(row)}, {row['adjoint']}"
                 if name == "choices"
                 else f"published lattice model, L = {row['size']}"
             )
-            what = f"two-copy / path, time, {told}"
+            what = f"two-copy / path, time, {configuration}"
             yield Bar(what, "> 1", 1.4, False, ratio["seconds"]["median"])
 
 
 def _memory(studies: Mapping[str, StudyRecord]) -> Iterator[Bar]:
-    found = [
+    ratios = [
         (row["ratios"]["path / total"]["temporary_bytes"], name)
         for name, study in studies.items()
         for row in study["rows"]
         if row["ratios"].get("path / total", {}).get("temporary_bytes") is not None
     ]
-    if found:
-        largest, name = max(found)
-        what = f"path / total, memory, largest of {len(found)} configurations (in `{name}`)"
+    if ratios:
+        largest, name = max(ratios)
+        what = f"path / total, memory, largest of {len(ratios)} configurations (in `{name}`)"
         yield Bar(what, "1", 1.1, True, largest)
 
 
@@ -112,10 +112,10 @@ def _field_growth(study: StudyRecord | None) -> Iterator[Bar]:
 
 
 def _rivals(study: StudyRecord | None) -> Iterator[Bar]:
-    # Its gradient is the total one: beside ours of the same kind, and beside the one that we would take.
+    # Its gradient is the total one: compare it with our total gradient, and with the one we recommend.
     for row in _rows(study):
-        for own in ("total", "path"):
-            ratio = row["ratios"].get(f"bijx / {own}")
+        for estimator in ("total", "path"):
+            ratio = row["ratios"].get(f"bijx / {estimator}")
             if row["size"] == 12 and ratio and ratio["seconds"]:
-                what = f"bijx / {own}, time, lattice gradient, same model and solver, L = 12"
+                what = f"bijx / {estimator}, time, lattice gradient, same model and solver, L = 12"
                 yield Bar(what, "", 20.0, False, ratio["seconds"]["median"])

@@ -1,9 +1,9 @@
-"""The total gradient of the lattice flow by `bijx`.
+"""The total gradient of the lattice flow, computed by `bijx`.
 
-Its own lattice field (`ConvVF`) with our weights, its own Runge-Kutta solver (`ContFlowRK4`: the classical
-method, as many steps, the state solved again on the way back) and the total gradient of its reverse KL
-divergence, the only one it has. Before anything is timed, its velocity and divergence must equal ours. (That
-solver is right on the interval [0, 1] only, which is the one used.)
+This uses its lattice field (`ConvVF`) with our weights, its Runge-Kutta solver (`ContFlowRK4`: the classical
+method, as many steps as ours, the state solved again in the backward pass) and the total gradient of its
+reverse KL divergence, the only gradient it has. Before anything is timed, its velocity and divergence must
+equal ours. (That solver is correct only on the interval [0, 1], which is the one used.)
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ from .lattice import only_cnf
 
 
 def gradient(flow: pg.Flow, target: Phi4, batch: int) -> Work:
-    """Return value and total gradient of the reverse KL divergence."""
+    """Return a program for value and total gradient of the reverse KL divergence."""
     cnf = only_cnf(flow)
     assert isinstance(cnf.integrator, pg.FixedStep)
     field = same_field(cnf.field)
@@ -44,7 +44,7 @@ def gradient(flow: pg.Flow, target: Phi4, batch: int) -> Work:
 
 
 def same_field(field: LatticeField) -> bijx.ConvVF:
-    """Return the field of `bijx` with the sizes and the weights of ours."""
+    """Return the field of `bijx` with the sizes and weights of ours."""
     bonds, times = field.time_bond.shape
     channels, waves = field.feature_bond.shape
     theirs = bijx.ConvVF.build(
@@ -56,7 +56,7 @@ def same_field(field: LatticeField) -> bijx.ConvVF:
         use_bias=False,
         rngs=nnx.Rngs(0),
     )
-    # They number the orbits otherwise, and have the origin in the middle: for an even size before it.
+    # They number the orbits differently and put the origin in the middle; for an even size, just before it.
     centre = (field.size - 1) // 2
     number = np.roll(np.asarray(theirs.conv.orbits), (-centre, -centre), (0, 1))
     kernel = np.zeros(field.kernel.shape, field.kernel.dtype)
@@ -72,10 +72,10 @@ def _check_same(ours: LatticeField, theirs: bijx.ConvVF) -> None:
     x, t = jr.normal(jr.key(2), (ours.size, ours.size)), jnp.asarray(0.3)
     velocity, divergence = ours.velocity_and_divergence(t, x, ours.prepare())
     other, minus_divergence = theirs(t, x)
-    # Single precision, and sums over the lattice in another order.
+    # Tolerances for single precision, with sums over the lattice in a different order.
     for a, b in ((velocity, other), (divergence, -minus_divergence)):
         if not np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.max(jnp.abs(a)))):
             raise UserError(
-                "the lattice field of this version of bijx is not the one that ours was compared with "
-                "(1.3.2): its velocity or divergence differs. Leave --rivals out."
+                "the velocity or divergence of bijx's lattice field differs from ours, which was compared "
+                "with bijx 1.3.2. Install that version, or leave --rivals out."
             )

@@ -1,4 +1,4 @@
-"""One evaluation of the lattice field for a batch: how its cost grows with the volume."""
+"""Cost of one evaluation of the lattice field for a batch."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from .measure import gradients_of, measured
 
 
 def measure_field(options: Phi4Options, how: MeasureOptions, say: Say) -> Record:
-    """Return the costs of velocity alone, and of velocity and divergence."""
+    """Return the costs of the velocity alone, and of velocity and divergence."""
     seed, batch = options.training.seed, options.training.batch
     with jax.enable_x64(False):
         flow, target = lattice_problem(options)
@@ -32,11 +32,11 @@ def measure_field(options: Phi4Options, how: MeasureOptions, say: Say) -> Record
             field, t = eqx.combine(parameters, static), jr.uniform(key)
             return jax.vmap(lambda y: field.velocity_and_divergence(t, y, prepared))(x), None
 
-        # What is prepared once per solve is no part of an evaluation.
+        # The preparation happens once per solve and is not part of an evaluation.
         arrays = ((parameters, eqx.filter_jit(lambda field: field.prepare())(field)), x)
         works = {"velocity": Work(velocity, arrays), "velocity and divergence": Work(both, arrays)}
         pairs = (("velocity and divergence", "velocity"),)
         about, _ = gradients_of(options, how)
-        solving = ("solver_steps", "adjoint", "divergence")  # nothing is solved
+        solving = ("solver_steps", "adjoint", "divergence")  # no ODE is solved
         described = {k: v for k, v in about.items() if k not in solving} | {"what": "phi4 field"}
         return described | measured(works, how, say, seed=seed, pairs=pairs)

@@ -1,4 +1,4 @@
-"""What gradients cost: growth with sizes on logarithmic scales, and bars side by side."""
+"""Figures of the cost of gradients: growth on logarithmic scales, and bar charts."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from pathgrad._show.style import How, dashes, log_axis, new_figure, save, say_em
 
 from .records import Row, StudyRecord
 
-Costs = Mapping[str, Row]  # of a row, by the names of the programs
+Costs = Mapping[str, Row]  # in a row, by the name of the program
 
 _LABELS = {
     "dim": "dimension",
-    "solver_steps": "steps of the solver",
+    "solver_steps": "solver steps",
     "batch": "draws",
     "volume": "sites of the lattice",
 }
@@ -27,18 +27,18 @@ _COSTS = (
     ("temporary_bytes", "temporary memory, MB", 1e6),
 )
 _WORDS = {"seconds": "time", "flops": "FLOPs", "temporary_bytes": "temporary memory"}
-# More colours of Okabe and Ito.
+# Further colours from the palette of Okabe and Ito.
 _OTHERS = (Look("#56B4E9", "#56B4E9", (1, 1.2)), Look("#D55E00", "#D55E00", "-"))
 
 
 def plot_costs(study: StudyRecord, path: Path) -> None:
-    """Draw a study, as it is written to JSON."""
+    """Plot a study, in the form that is written to JSON."""
     save(costs_figure(study), path)
 
 
 @styled
 def costs_figure(study: StudyRecord) -> Figure:
-    """Return the figure of `plot_costs`: curves where something grows, else bars."""
+    """Return the figure of a study: curves if it has a growing variable, else a bar chart."""
     variable = study["variable"]
     return _growth_figure(study, variable) if variable else _bars_figure(study)
 
@@ -47,13 +47,13 @@ def _growth_figure(study: StudyRecord, variable: str) -> Figure:
     figure = new_figure(9.0, 6.2)
     time, relative, flops, memory = figure.subplots(2, 2).ravel()
     series = list(dict.fromkeys(_series(study, row) for row in study["rows"]))
-    for number, own in enumerate(series):
-        rows = [row for row in study["rows"] if _series(study, row) == own]
+    for number, labels in enumerate(series):
+        rows = [row for row in study["rows"] if _series(study, row) == labels]
         names = list(rows[0]["estimators"])
         for i, (name, look) in enumerate(zip(names, _looks(names), strict=True)):
             how = _how(look, "os^Dv"[i], number)
             for axes, (quantity, _, unit) in zip((time, flops, memory), _COSTS, strict=True):
-                label = ", ".join([*own, name]) + _exponent(study, own, name, quantity)
+                label = ", ".join([*labels, name]) + _exponent(study, labels, name, quantity)
                 _draw_cost(axes, rows, variable, name, quantity, unit, label, how)
             _draw_relative(relative, rows, variable, name, _reference(names), how)
     for axes, (_, label, _) in zip((time, flops, memory), _COSTS, strict=True):
@@ -80,13 +80,13 @@ def _series(study: StudyRecord, row: Row) -> tuple[str, ...]:
 
 
 def _looks(names: Sequence[str]) -> list[Look]:
-    """Return the looks of estimators as in all pictures, and others for what is no estimator."""
+    """Return the usual looks of estimators, and others for programs that are no estimators."""
     others = iter(_OTHERS)
     return [LOOKS[n] if n in LOOKS else next(others) for n in names]
 
 
 def _how(look: Look, marker: str, number: int) -> How:
-    """Return how a curve is drawn; of the second series on, with open markers."""
+    """Return the style of a curve; from the second series on, with open markers."""
     inside = look.colour if number == 0 else "white"
     return {
         "color": look.colour,
@@ -101,9 +101,9 @@ def _reference(names: list[str]) -> str:
     return "total" if "total" in names else names[0]
 
 
-def _exponent(study: StudyRecord, own: tuple[str, ...], name: str, quantity: str) -> str:
+def _exponent(study: StudyRecord, series: tuple[str, ...], name: str, quantity: str) -> str:
     for fit in study["growth"]:
-        same = tuple(str(fit[by]) for by in study["series_by"]) == own
+        same = tuple(str(fit[by]) for by in study["series_by"]) == series
         if same and fit["estimator"] == name and fit["quantity"] == quantity:
             return f"  ~ x$^{{{fit['exponent']:.2f}}}$"
     return ""
@@ -112,14 +112,14 @@ def _exponent(study: StudyRecord, own: tuple[str, ...], name: str, quantity: str
 def _draw_cost(
     axes: Axes, rows: list[Row], variable: str, name: str, quantity: str, unit: float, label: str, how: How
 ) -> None:
-    there = [row for row in rows if row["estimators"][name][quantity]]
-    if not there:
+    measured = [row for row in rows if row["estimators"][name][quantity]]
+    if not measured:
         return
-    x = [row[variable] for row in there]
-    y = np.array([row["estimators"][name][quantity] for row in there]) / unit
+    x = [row[variable] for row in measured]
+    y = np.array([row["estimators"][name][quantity] for row in measured]) / unit
     axes.plot(x, y, label=label, **how)
     if quantity == "seconds":
-        low, high = np.array([row["estimators"][name]["seconds_spread"] for row in there]).T
+        low, high = np.array([row["estimators"][name]["seconds_spread"] for row in measured]).T
         axes.vlines(x, low, high, color=how["color"], lw=1.0, alpha=0.6)
 
 
@@ -133,13 +133,13 @@ def _draw_relative(axes: Axes, rows: list[Row], variable: str, name: str, refere
 
 
 def _rounds(costs: Costs, name: str, reference: str) -> list[float]:
-    """Return the ratios of times within each round."""
+    """Return the ratio of times in each round."""
     above, below = costs[name]["seconds_all"], costs[reference]["seconds_all"]
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
 def _relative(costs: Costs, name: str, reference: str, quantity: str) -> float | None:
-    """Return a cost divided by that of the reference, `None` where either is missing."""
+    """Return a cost divided by that of the reference; `None` if either is missing."""
     if name not in costs or not costs.get(reference, {}).get(quantity):
         return None
     if quantity == "seconds":
@@ -148,7 +148,7 @@ def _relative(costs: Costs, name: str, reference: str, quantity: str) -> float |
 
 
 def _bars_figure(study: StudyRecord) -> Figure:
-    """Draw costs relative to the total gradient, a group of bars for each measurement."""
+    """Plot costs relative to the reference, with a group of bars for each measurement."""
     groups = [group for row in study["rows"] for group in _groups(study, row)]
     names = list(dict.fromkeys(n for _, measured in groups for n in measured["estimators"]))
     figure = new_figure(10.5, 1.2 + (0.25 + 0.16 * len(names)) * len(groups))
@@ -166,7 +166,7 @@ def _bars_figure(study: StudyRecord) -> Figure:
             drawn = axes.barh(at, widths, height, color=look.colour, label=name)
             axes.bar_label(drawn, fmt="%.2f", fontsize=7, padding=2)
         axes.axvline(1.0, color="0.4", lw=0.8)
-        axes.set_xlabel(f"{_WORDS[quantity]} / that of {reference}")
+        axes.set_xlabel(f"{_WORDS[quantity]} relative to {reference}")
         axes.margins(x=0.12)
     panels[0].set_yticks(range(len(groups)), [label for label, _ in groups])
     panels[0].invert_yaxis()

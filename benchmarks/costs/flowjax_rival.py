@@ -1,8 +1,8 @@
-"""The two-copy gradient of the lattice flow by `flowjax`.
+"""The two-copy gradient of the lattice flow, computed by `flowjax`.
 
-It has no continuous flow, so ours is made one of its distributions; its `ElboLoss` with `stick_the_landing`
-then draws with live and evaluates with frozen parameters: two copies. Its interface is of one draw, so that
-every draw is solved by itself.
+It has no continuous flow, so ours is wrapped as one of its distributions; its `ElboLoss` with
+`stick_the_landing` then draws with live parameters and evaluates with frozen ones: two copies. Its interface
+takes a single draw, so every draw is solved separately.
 """
 
 import equinox as eqx
@@ -30,7 +30,7 @@ class _Distribution(AbstractDistribution):
 
 
 def gradient(flow: pg.Flow, target: Phi4, batch: int) -> Work:
-    """Return value and two-copy gradient."""
+    """Return a program for value and two-copy gradient."""
     model = _Distribution(flow, target.shape)
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     loss = ElboLoss(target.log_prob, batch, stick_the_landing=True)

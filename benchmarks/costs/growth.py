@@ -1,4 +1,4 @@
-"""How a cost grows: the exponent of a power law, fitted where it has come out."""
+"""How a cost grows: the exponent of a power law, fitted at large sizes."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ class Exponent(NamedTuple):
     """A fit of log y = exponent * log x + constant.
 
     Attributes:
-        exponent: Of x.
-        standard_error: From the scatter about the line; `None` for two points, which leave none.
-        points: How many the fit is of.
-        first: The smallest x among them.
+        exponent: Exponent of x.
+        standard_error: Standard error from the scatter about the line; `None` for two points.
+        points: Number of points in the fit.
+        first: Smallest x among them.
     """
 
     exponent: float
@@ -30,8 +30,8 @@ class Exponent(NamedTuple):
 def fit_exponent(x: Sequence[float | int], y: Sequence[float | int | None]) -> Exponent | None:
     """Fit a power law by least squares to the larger half of the range, on logarithmic scales.
 
-    At small x a cost is a constant and hardly grows, whatever its law. At least the three largest x are used,
-    where there are so many. Points without a y > 0 are left out; `None` if there are not two.
+    At small x constant costs dominate, whatever the law. The fit uses at least the three largest x, if there
+    are so many. Points without y > 0 are left out; returns `None` if fewer than two x remain.
     """
     points = sorted((a, b) for a, b in zip(x, y, strict=True) if a > 0 and b and b > 0)
     if len({a for a, _ in points}) < 2:
@@ -44,8 +44,8 @@ def fit_exponent(x: Sequence[float | int], y: Sequence[float | int | None]) -> E
     slope = float(centred @ log_y / (centred @ centred))
     error = None
     if len(large) > 2:
-        left = log_y - log_y.mean() - slope * centred
-        error = math.sqrt(float(left @ left) / (len(large) - 2) / float(centred @ centred))
+        residual = log_y - log_y.mean() - slope * centred
+        error = math.sqrt(float(residual @ residual) / (len(large) - 2) / float(centred @ centred))
     return Exponent(slope, error, len(large), large[0][0])
 
 
@@ -53,19 +53,19 @@ def growth(rows: Sequence[Row], variable: str, series_by: Sequence[str]) -> list
     """Return the exponents of all costs of all programs, for each series of rows.
 
     Args:
-        rows: Records, each with the programs' costs under `estimators`.
-        variable: Name of what grows.
-        series_by: Names of what tells series apart.
+        rows: Records, each with the costs of the programs under `estimators`.
+        variable: Name of the growing variable.
+        series_by: Names of the variables that distinguish the series.
     """
-    found: list[Row] = []
+    fits: list[Row] = []
     for series in dict.fromkeys(tuple(row[name] for name in series_by) for row in rows):
-        own = [row for row in rows if tuple(row[name] for name in series_by) == series]
-        for program in own[0]["estimators"]:
+        members = [row for row in rows if tuple(row[name] for name in series_by) == series]
+        for program in members[0]["estimators"]:
             for quantity in QUANTITIES:
-                values = [row["estimators"][program][quantity] for row in own]
-                fit = fit_exponent([row[variable] for row in own], values)
+                values = [row["estimators"][program][quantity] for row in members]
+                fit = fit_exponent([row[variable] for row in members], values)
                 if fit is not None:
                     named = dict(zip(series_by, series, strict=True))
-                    told = {"estimator": program, "quantity": quantity, "of": variable}
-                    found.append(named | told | fit._asdict())
-    return found
+                    about = {"estimator": program, "quantity": quantity, "of": variable}
+                    fits.append(named | about | fit._asdict())
+    return fits

@@ -29,8 +29,8 @@ def measure_images(options: AutoencoderOptions, how: MeasureOptions, say: Say) -
         model, images = untrained(options)
         flow = eqx.filter_jit(model.posterior)(images)
         estimators = {name: ESTIMATORS[name]() for name in how.estimators}
-        steps = {name: training_step(model, images, each) for name, each in estimators.items()}
-        # Against a decoder that costs nothing.
+        steps = {name: training_step(model, images, e) for name, e in estimators.items()}
+        # With a target that costs almost nothing instead of the decoder.
         target = pg.LogDensity(lambda z: -jnp.sum(z**2), flow.shape)
         alone = {n: gradient(flow, pg.ReverseKL(target, e), training.batch) for n, e in estimators.items()}
         record = {"what": "vae"} | described(options, model) | {"dtype": how.dtype}
@@ -52,7 +52,7 @@ def untrained(options: AutoencoderOptions) -> tuple[Autoencoder, Array]:
 
 
 def training_step(model: Autoencoder, images: Array, estimator: pg.AbstractEstimator) -> Work:
-    """Return a whole training step with Adamax."""
+    """Return a whole training step with Adamax, as a program."""
     method = pg.FirstOrder(optax.adamax(5e-4, eps=1e-7), len(images))
     objective = pg.NegativeELBO(pg.Data(np.asarray(images)), estimator)
     state = pg.Trainer(objective, method, key=jr.key(0)).init(model)

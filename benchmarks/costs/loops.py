@@ -1,4 +1,4 @@
-"""Run a traced program with some of its loops written out twice, and count how often each goes round."""
+"""Run a traced program with the bodies of some loops doubled, and count the iterations of each loop."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from jax import lax
 
 
 class Loops:
-    """An interpreter of a traced program that looks into calls, and treats outermost loops specially.
+    """An interpreter for traced programs that enters calls and treats outermost loops specially.
 
     Attributes:
-        doubled: Which loops, in the order of the program, do their body twice each time.
-        trips: After `evaluate`, how often each loop goes round without that: an `int` for a `scan`, an array
-            for a `while`.
+        doubled: Numbers of the loops, in program order, whose body runs twice per iteration.
+        trips: Number of iterations of each loop without doubling, after `evaluate`: an `int` for a `scan`, an
+            array for a `while`.
     """
 
     def __init__(self, doubled: frozenset[int] = frozenset()) -> None:
@@ -35,28 +35,28 @@ class Loops:
             number = len(self.trips)
             return getattr(self, f"_{eqn.primitive.name}")(eqn, given, number in self.doubled)
         inner = _called(eqn)
-        # A rule for derivatives has served when the program was traced.
+        # Derivative rules are not needed any more: they were applied when the program was traced.
         custom = eqn.primitive.name.startswith("custom_")
         if inner is not None and (custom or _has_loops(inner[0])):
             return self.evaluate(*inner, given)
-        found = eqn.primitive.bind(*given, **eqn.params)
-        return found if eqn.primitive.multiple_results else [found]
+        outputs = eqn.primitive.bind(*given, **eqn.params)
+        return outputs if eqn.primitive.multiple_results else [outputs]
 
     def _scan(self, eqn: Any, given: list[Any], doubled: bool) -> Sequence[Any]:  # noqa: FBT001
         length = eqn.params["length"]
         self.trips.append(length)
         if not doubled:
             return eqn.primitive.bind(*given, **eqn.params)
-        # An odd round would be written a third time, behind the loop. And two rounds would be no loop at
-        # all: the compiler would find what the way there and the way back have in common.
+        # With an odd number of iterations the body would be written a third time, after the loop. And two
+        # would be no loop at all: the compiler would merge what forward and backward pass have in common.
         longer = max(4, length + length % 2)
         carried = eqn.params["num_consts"] + eqn.params["num_carry"]
         last = [jnp.repeat(x[-1:], longer - length, axis=0) for x in given[carried:]]
         xs = [jnp.concatenate(pair) for pair in zip(given[carried:], last, strict=True)]
         changes = {"length": longer, "unroll": 2}
-        found = eqn.primitive.bind(*given[:carried], *xs, **(eqn.params | changes))
+        outputs = eqn.primitive.bind(*given[:carried], *xs, **(eqn.params | changes))
         first = eqn.params["num_carry"]
-        return [*found[:first], *(y[:length] for y in found[first:])]
+        return [*outputs[:first], *(y[:length] for y in outputs[first:])]
 
     def _while(self, eqn: Any, given: list[Any], doubled: bool) -> Sequence[Any]:  # noqa: FBT001
         parameters = eqn.params
@@ -81,7 +81,7 @@ class Loops:
 
 
 def _called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
-    """Return the program that an equation runs once (as `jit` and custom derivatives do), with constants."""
+    """Return the program that an equation calls once (`jit`, custom derivatives), with its constants."""
     if eqn.primitive.name in ("scan", "while", "cond"):
         return None
     for name in ("jaxpr", "call_jaxpr"):

@@ -1,4 +1,4 @@
-"""Measure programs, FLOPs included: gradients of an experiment, or any others."""
+"""Measure programs, including FLOPs: gradients of an experiment, or any others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,14 +19,14 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def measure_gradients(options: Any, how: MeasureOptions, say: Say) -> Record:
-    """Return what the training gradients of an experiment cost, found by the type of its options."""
+    """Return the costs of the training gradients of the experiment that the options belong to."""
     with jax.enable_x64(False):
         about, works = gradients_of(options, how)
         return about | measured(works, how, say, seed=options.training.seed)
 
 
 def gradients_of(options: Any, how: MeasureOptions) -> tuple[Record, dict[str, Work]]:
-    """Return a description of an experiment, as rows of studies have it, and its gradients as programs."""
+    """Return a description of an experiment, for the rows of a study, and its gradients as programs."""
     experiment = next(e for e in map(pg.find_experiment, EXPERIMENTS) if e.Options is type(options))
     about, works = programs(experiment, options, how.estimators)
     volume = {"volume": options.size**2} if hasattr(options, "size") else {}
@@ -36,10 +36,10 @@ def gradients_of(options: Any, how: MeasureOptions) -> tuple[Record, dict[str, W
 def measured(
     works: Mapping[str, Work], how: MeasureOptions, say: Say, *, seed: int, pairs: Pairs = RATIOS
 ) -> Record:
-    """Return what programs cost, with their FLOPs, and the ratios of pairs."""
+    """Return the costs of programs, including FLOPs, and the ratios of pairs."""
     costs: dict[str, Record] = measure(works, how.repetitions, say, seed=seed)["estimators"]
     for name, work in works.items():
-        say(f"counting {name}")
+        say(f"counting FLOPs of {name}")
         costs[name] |= count_flops(work.function, work.arrays, jr.key(seed))
     counts = ("temporary_bytes", "argument_bytes", "flops", "flops_of_program", "flops_of_loop_bodies")
     return {"estimators": costs, "ratios": ratios_of(costs, pairs, counts)}

@@ -1,15 +1,15 @@
-"""Studies as they are written to JSON."""
+"""The JSON form of studies."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-# A row of a study: a flat description of what was measured, the costs of the programs by their names under
-# `estimators`, and `ratios`; of an autoencoder also `flow_alone`. Written by `pathgrad._bench.record`.
+# A row of a study: a flat description of what was measured, the costs of the programs by name under
+# `estimators`, and `ratios`; for an autoencoder also `flow_alone`. Written by `pathgrad._bench.record`.
 Row = Mapping[str, Any]
 
 
 class StudyRecord(TypedDict):
-    """One study; the fields are explained at `studies.Study`."""
+    """One study; see `studies.Study` for the fields."""
 
     study: str
     title: str

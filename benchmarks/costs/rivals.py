@@ -1,4 +1,4 @@
-"""The same lattice gradient in other packages, where they are installed: what one would otherwise pay."""
+"""The cost of the same lattice gradient in other packages, if they are installed."""
 
 import importlib
 from types import ModuleType
@@ -21,13 +21,13 @@ from pathgrad.experiments.phi4.theory import Phi4
 from .lattice import lattice_problem, only_cnf
 from .measure import gradients_of, measured
 
-# By the name of a package, the module here that adapts to it and needs it.
+# For each package, the module here that adapts and imports it.
 ADAPTERS = {"bijx": ".bijx_rival", "flowjax": ".flowjax_rival"}
 
 
 def installed() -> dict[str, ModuleType]:
-    """Return those of the packages that can be imported."""
-    return {name: found for name in ADAPTERS if (found := _import(name)) is not None}
+    """Return the packages that can be imported."""
+    return {name: module for name in ADAPTERS if (module := _import(name)) is not None}
 
 
 def _import(name: str) -> ModuleType | None:
@@ -38,17 +38,17 @@ def _import(name: str) -> ModuleType | None:
 
 
 def check_installed() -> None:
-    """Raise unless there is at least one of the packages."""
+    """Raise an error unless at least one of the packages is installed."""
     if not installed():
         raise UserError(
-            "--rivals compares with other packages, and none of them is installed: pip install bijx flowjax"
+            "--rivals compares with other packages, but none is installed. Run `pip install bijx flowjax`."
         )
 
 
 def measure_rivals(options: Phi4Options, how: MeasureOptions, say: Say) -> Record:
-    """Return the costs of a configuration, with the rivals' gradients beside ours.
+    """Return the costs of our gradients and of those of other packages, for one configuration.
 
-    The base is the unit normal and the divergence closed, as in the rivals.
+    The base is a standard normal and the divergence in closed form, as in the other packages.
     """
     batch, packages = options.training.batch, installed()
     with jax.enable_x64(False):
@@ -58,8 +58,8 @@ def measure_rivals(options: Phi4Options, how: MeasureOptions, say: Say) -> Recor
         flow = pg.Flow(pg.StandardNormal(target.shape), [cnf])
         works = {n: gradient(flow, pg.ReverseKL(target, ESTIMATORS[n]()), batch) for n in how.estimators}
         works |= {name: _gradient(name, flow, target, batch) for name in packages}
-        pairs = (*RATIOS, *((name, own) for own in ("path", "total") for name in packages))
-        versions = {name: getattr(found, "__version__", None) for name, found in packages.items()}
+        pairs = (*RATIOS, *((name, ours) for ours in ("path", "total") for name in packages))
+        versions = {name: getattr(module, "__version__", None) for name, module in packages.items()}
         about, _ = gradients_of(options, how)
         about |= {"base": "unit", "divergence": "closed", "rivals": versions}
         return about | measured(works, how, say, seed=options.training.seed, pairs=pairs)
@@ -70,6 +70,6 @@ def _gradient(name: str, flow: pg.Flow, target: Phi4, batch: int) -> Work:
 
 
 def _rough(field: LatticeField) -> LatticeField:
-    """Return the field with weights other than zero, so that a comparison of values means something."""
+    """Return the field with nonzero weights, so that a comparison of values is meaningful."""
     kernel = 0.1 * jr.normal(jr.key(1), field.kernel.shape, field.kernel.dtype)
     return eqx.tree_at(lambda f: f.kernel, field, kernel)

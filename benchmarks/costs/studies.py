@@ -1,4 +1,4 @@
-"""The whole study: which configurations it has, and how one is measured."""
+"""The studies: their configurations, and how to measure one."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Divergence = Literal["closed", "exact", "hutchinson"]
 
 
 class Point(NamedTuple):
-    """A configuration: the options of an experiment, how it is measured, and by which function."""
+    """A configuration: the options of an experiment, how to measure it, and with which function."""
 
     options: Any
     how: MeasureOptions
@@ -35,10 +35,10 @@ class Study(NamedTuple):
     """Configurations that belong together.
 
     Attributes:
-        title: What is asked.
-        points: Return the configurations, the whole of them or (quick) a small sample.
-        variable: What grows, by its name in a record; `None` where nothing does.
-        series_by: What else differs between records.
+        title: Heading of the study.
+        points: Function that returns all configurations, or (quick) a few small ones.
+        variable: Name of the growing variable in a record; `None` if there is none.
+        series_by: Names of the other variables that differ between records.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Study(NamedTuple):
     series_by: tuple[str, ...] = ()
 
 
-_TWO: tuple[Estimator, ...] = ("path", "total")  # where the second copy would tell nothing new
+_TWO: tuple[Estimator, ...] = ("path", "total")  # where the second copy would add nothing new
 _ALL: tuple[Estimator, ...] = (*_TWO, "two-copy")
 
 
@@ -63,7 +63,7 @@ def _cnf(
     adjoint: Adjoint = "auto",
 ) -> Point:
     flow = FlowOptions(width=width, solver_steps=steps, divergence=divergence, adjoint=adjoint)
-    # The target costs next to nothing.
+    # The target costs almost nothing.
     options = ToyOptions("correlated", dim, flow, TrainOptions(batch=batch))
     return Point(options, MeasureOptions(estimators, repetitions), measure_gradients)
 
@@ -110,7 +110,7 @@ def _choices(quick: bool) -> list[Point]:  # noqa: FBT001
         return [_cnf(64, 128, 4, _TWO, divergence=d) for d in divergences]
     return [
         *(_cnf(64, 1024, 10, divergence=d, adjoint=a) for d in divergences for a in adjoints),
-        # The trace by automatic differentiation costs as much as 64 velocities: few steps, few times.
+        # The trace by automatic differentiation costs 64 velocities, so few steps and repetitions.
         *(_cnf(64, 1024, 1, divergence="exact", adjoint=a, repetitions=2) for a in adjoints),
     ]
 
@@ -124,8 +124,8 @@ def _volume(quick: bool) -> list[Point]:  # noqa: FBT001
 def _published(quick: bool) -> list[Point]:  # noqa: FBT001
     if quick:
         return [_lattice("paper", 12, 4, 20, estimators=_TWO)]
-    batches = {12: 64, 20: 32, 32: 16}  # as fits a small machine
-    return [_lattice("paper", *each) for each in batches.items()]
+    batches = {12: 64, 20: 32, 32: 16}  # to fit a small machine
+    return [_lattice("paper", *pair) for pair in batches.items()]
 
 
 def _field(quick: bool) -> list[Point]:  # noqa: FBT001
@@ -146,33 +146,31 @@ def _images(quick: bool) -> list[Point]:  # noqa: FBT001
 
 def _rivals(quick: bool) -> list[Point]:  # noqa: FBT001
     sizes = ((6, 4),) if quick else ((6, 64), (12, 64))
-    return [_lattice("paper", *each, 20, 3, measure=measure_rivals) for each in sizes]
+    return [_lattice("paper", *pair, 20, 3, measure=measure_rivals) for pair in sizes]
 
 
 STUDIES = {
     "dimension": Study(
-        "Perceptron field of fixed hidden size over growing dimension (Figure 4 of the paper)",
-        _dimension,
-        "dim",
+        "Growth with the dimension, MLP field of fixed width (Figure 4 of the paper)", _dimension, "dim"
     ),
-    "steps": Study("Growth with the steps of the solver", _steps, "solver_steps", ("adjoint",)),
-    "batch": Study("Growth with the batch", _batch, "batch"),
+    "steps": Study("Growth with the solver steps", _steps, "solver_steps", ("adjoint",)),
+    "batch": Study("Growth with the batch size", _batch, "batch"),
     "choices": Study("Every divergence and adjoint", _choices, None, ("divergence", "adjoint")),
-    "volume": Study("Lattice flow (`fast` model) over growing volume", _volume, "volume"),
+    "volume": Study("Growth with the volume, lattice flow (`fast` model)", _volume, "volume"),
     "published": Study(
         "The published lattice model, 50 steps, backsolve (Table 3 of the paper)",
         _published,
-        None,  # the batch shrinks with the size, so that an exponent would mean nothing
+        None,  # the batch shrinks as the size grows, so an exponent would mean nothing
         ("size", "batch"),
     ),
-    "field": Study("One evaluation of the lattice field over growing volume", _field, "volume"),
+    "field": Study("Growth with the volume, one evaluation of the lattice field", _field, "volume"),
     "images": Study("Autoencoders: a whole step, and the flow alone", _images, None, ("dataset", "adjoint")),
     "rivals": Study("The lattice gradient in other packages", _rivals, None, ("size",)),
 }
 
 
 def run_study(name: str, *, quick: bool, say: Say) -> StudyRecord:
-    """Measure the configurations of a study, FLOPs included; return it as it is written to JSON."""
+    """Measure the configurations of a study, including FLOPs; return it as written to JSON."""
     study = STUDIES[name]
     points, rows = study.points(quick), list[Row]()
     for i, point in enumerate(points):

@@ -1,4 +1,4 @@
-"""Studies in Markdown."""
+"""Tables of studies in Markdown."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,10 +9,10 @@ from .records import Row, StudyRecord
 
 
 def markdown(studies: Mapping[str, StudyRecord]) -> str:
-    """Return everything as one document."""
+    """Return all studies as one document."""
     parts = ["# What a training gradient costs", *_preface(studies)]
-    found = bars(studies)
-    if found:
+    targets = bars(studies)
+    if targets:
         lines = [
             (
                 b.what,
@@ -21,7 +21,7 @@ def markdown(studies: Mapping[str, StudyRecord]) -> str:
                 number(b.measured),
                 b.verdict,
             )
-            for b in found
+            for b in targets
         ]
         parts += ["## Bars", _table(("what", "paper", "bar", "measured", ""), lines)]
     for study in studies.values():
@@ -33,24 +33,24 @@ def markdown(studies: Mapping[str, StudyRecord]) -> str:
 
 
 def _preface(studies: Mapping[str, StudyRecord]) -> Iterator[str]:
-    made = next(iter(studies.values()))["provenance"]
+    origin = next(iter(studies.values()))["provenance"]
     commits = {str(study["provenance"]["commit"])[:7] for study in studies.values()}
     yield (
-        f"Made by `{made['command']}` at commit {', '.join(sorted(commits))}, {made['cpus']} CPUs, "
-        f"JAX {made['jax']}."
-        + (" A quick run: sizes too small to be quoted." if any(s["quick"] for s in studies.values()) else "")
+        f"Made by `{origin['command']}` at commit {', '.join(sorted(commits))}, {origin['cpus']} CPUs, "
+        f"JAX {origin['jax']}."
+        + (" A quick run: sizes too small to quote." if any(s["quick"] for s in studies.values()) else "")
     )
     yield (
-        "A gradient is value and gradient of the loss, as a training step needs them. Times are medians of "
-        "interleaved repetitions after a warm-up, ratios of times medians of the ratios within a "
-        "repetition, with the smallest and largest in brackets. FLOPs count every step of the solvers; "
-        "memory is what the compiled program needs beside its arguments. Exponents are fitted by least "
-        "squares on logarithmic scales to the larger half of the range, with their standard error."
+        "A gradient means value and gradient of the loss, as a training step needs them. Times are medians "
+        "over interleaved repetitions after a warm-up; ratios of times are medians of the ratios within each "
+        "repetition, with the smallest and largest in brackets. FLOPs count every solver step; memory is "
+        "what the compiled program needs beside its arguments. Exponents are least-squares fits on "
+        "logarithmic scales to the larger half of the range, with their standard error."
     )
 
 
 def _common(study: StudyRecord) -> str:
-    """Say what is the same in all rows."""
+    """Return a sentence on what is the same in all rows."""
     rows = study["rows"]
     sizes = ("dim", "width", "depth", "size", "batch")
     names = (*sizes, "solver", "solver_steps", "divergence", "adjoint", "dtype")
@@ -63,7 +63,7 @@ def _common(study: StudyRecord) -> str:
 
 
 def labelled(study: StudyRecord) -> Iterator[tuple[str, Row]]:
-    """Yield the measurements of a study with what tells them apart; a row may have two."""
+    """Yield each measurement of a study with its label; a row may have two."""
     names = [*study["series_by"], *([study["variable"]] if study["variable"] else [])]
     for row in study["rows"]:
         label = ", ".join(
@@ -115,12 +115,12 @@ def _growth_table(study: StudyRecord) -> str:
         key = (*(fit[name] for name in by), fit["estimator"])
         fits.setdefault(key, {})[fit["quantity"]] = exponent(fit)
     head = (*by, "", *(f"exponent of {of}, {q.replace('_', ' ')}" for q in quantities))
-    lines = [(*map(str, key), *(own.get(q, "-") for q in quantities)) for key, own in fits.items()]
+    lines = [(*map(str, key), *(texts.get(q, "-") for q in quantities)) for key, texts in fits.items()]
     return _table(head, lines)
 
 
 def exponent(fit: Row) -> str:
-    """Return an exponent with its error."""
+    """Return an exponent with its standard error."""
     error = fit["standard_error"]
     return f"{fit['exponent']:.2f}" + ("" if error is None else f" ± {error:.2f}")
 

@@ -17,6 +17,7 @@ log = logging.getLogger("mkdocs.hooks.repository")
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (
+    "results/README.md",
     "results/phi4/README.md",
     "results/phi4/second_order.md",
     "results/vae/README.md",

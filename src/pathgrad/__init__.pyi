@@ -1,7 +1,7 @@
-# Everything public, by layer; `__init__.py` opens each name on first use.
+# Everything public, by layer; `__init__.py` imports each name on first use.
 # isort: off
 
-# Words
+# Shared vocabulary
 from . import devices as devices
 from ._words.draw import Draw as Draw
 from ._words.draw import SolveInfo as SolveInfo
@@ -14,7 +14,7 @@ from ._words.outcome import Stop as Stop
 from ._words.tree import PerDraw as PerDraw
 from ._words.tree import freeze as freeze
 
-# Ingredients: what speaks of one point
+# Ingredients: everything that is defined for one point
 from ._ingredients.bases import AbstractBase as AbstractBase
 from ._ingredients.bases import DiagonalNormal as DiagonalNormal
 from ._ingredients.bases import FullNormal as FullNormal

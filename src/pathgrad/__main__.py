@@ -1,4 +1,4 @@
-"""`python -m pathgrad` is the command line."""
+"""Run the command line as `python -m pathgrad`."""
 
 import sys
 

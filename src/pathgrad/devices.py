@@ -1,11 +1,11 @@
-"""Share the draws of a batch among devices: each makes its part, and all know the result.
+"""Share the draws of a batch among devices: each computes its part, and all receive the result.
 
 The same code runs on one device and on many. `spread` hands each device its part of the draws; `average`,
 `gather` and the like bring the parts together again, and do nothing where there is only one. Since every
-draw has a key of its own, draws do not depend on the number of devices, and results only by the order of
-summation (and, where `for_each_draw` cannot divide evenly, by the tolerance of an adaptive solver).
+draw has its own key, the draws do not depend on the number of devices, and results depend on it only through
+the order of summation (and, if `for_each_draw` cannot divide evenly, the tolerance of an adaptive solver).
 
-`pathgrad.fit` and `pathgrad.evaluate` do all this by themselves; here is what they do it with.
+`pathgrad.fit` and `pathgrad.evaluate` call these functions for you.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,79 +24,79 @@ from ._words.errors import UserError, named
 T = TypeVar("T")
 
 _AXIS = "draws"
-CONNECT_SECONDS = 120  # for all processes to be there
-_SILENT_SECONDS = 30  # after which a process counts as dead, where its connections do not tell
+CONNECT_SECONDS = 120  # how long to wait for all processes to connect
+_SILENT_SECONDS = 30  # a process silent for longer counts as dead, even if its connections are open
 
 
 def mesh_for(n: int | None, devices: Sequence[Any] | None = None) -> Mesh | None:
-    """Return the devices that share `n` draws evenly: as many as can, `None` for the default device alone.
+    """Return as many devices as can share `n` draws evenly; `None` for the default device alone.
 
-    With several processes every one of them must have its part, so there the number has to be divisible.
+    With several processes every device must have a part, so `n` must be divisible by their number.
 
     Args:
-        n: Number of draws; `None` where it need not be divided evenly (`for_each_draw`).
-        devices: Those that may be used. Default: all, of all processes.
+        n: Number of draws; `None` if they need not be divided evenly (`for_each_draw`).
+        devices: The devices to choose from. Default: all, of all processes.
     """
     devices = list(jax.devices() if devices is None else devices)
     if not devices:
-        raise ValueError("`devices` is empty: training needs at least one.")
-    there = len(devices)
-    n = there if n is None else n
-    if n % there and _of_several_processes(devices):
-        lower = n // there * there
-        nearest = f"{lower} or {lower + there}" if lower else f"{there}"
+        raise ValueError("`devices` is empty: at least one is needed.")
+    available = len(devices)
+    n = available if n is None else n
+    if n % available and _of_several_processes(devices):
+        lower = n // available * available
+        nearest = f"{lower} or {lower + available}" if lower else f"{available}"
         raise UserError(
-            f"{n} draws cannot be shared evenly by {there} devices of several processes. Take a batch of "
+            f"{n} draws cannot be shared evenly by {available} devices of several processes. Use a batch of "
             f"{nearest}, or a number of devices that divides {n}."
         )
-    count = next(k for k in range(min(there, n), 0, -1) if n % k == 0)
+    count = next(k for k in range(min(available, n), 0, -1) if n % k == 0)
     if count == 1 and devices[0] == jax.local_devices()[0]:
-        return None  # where everything is anyway
+        return None  # arrays are on this device by default
     return Mesh(np.asarray(devices[:count]), (_AXIS,))
 
 
 def spread(fn: Callable[..., T], mesh: Mesh | None) -> Callable[..., T]:
-    """Return `fn(whole, *parts)` with the first axis of all `parts` split over the devices.
+    """Return `fn(common, *parts)` with the first axis of all `parts` split over the devices.
 
-    `whole` goes to every device as it is. What `fn` returns must be the same on all of them: it says how by
+    `common` goes to every device unchanged. What `fn` returns must be the same on all of them: inside it, use
     `average`, `gather` and the like.
     """
     if mesh is None:
         return fn
 
-    def spread_fn(whole: PyTree, *parts: PyTree) -> T:
+    def spread_fn(common: PyTree, *parts: PyTree) -> T:
         one, split = PartitionSpec(), PartitionSpec(_AXIS)
         specs = (one, *[split] * len(parts))
-        # No check of what varies between devices: the solves have gradient rules of their own, which it
-        # does not know. Gradients are taken inside and averaged by hand.
-        return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=one, check_vma=False)(whole, *parts)
+        # Do not check what varies between devices: JAX cannot see through the custom gradient rules of the
+        # solves. Gradients are taken inside `fn` and averaged by hand.
+        return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=one, check_vma=False)(common, *parts)
 
     return spread_fn
 
 
 def for_each_draw(fn: Callable[..., T], mesh: Mesh | None) -> Callable[..., T]:
-    """Return `fn(whole, *parts)`, whose results have one entry for each draw, shared by the devices.
+    """Return `fn(common, *parts)`, with one result for each draw, computed by all devices together.
 
-    As `spread`, for any number of draws: some are repeated to make it even, and dropped again. Results
-    without axes, such as the number of evaluations, come back as the largest of all devices.
+    Like `spread`, but for any number of draws: some are repeated to make it divisible, and dropped again. Of
+    scalar results, such as the number of evaluations, the largest over all devices is returned.
     """
     if mesh is None:
         return fn
 
-    def part(whole, *parts):
-        return jax.tree.map(lambda x: gather(x) if x.ndim else largest(x), fn(whole, *parts))
+    def part(common, *parts):
+        return jax.tree.map(lambda x: gather(x) if x.ndim else largest(x), fn(common, *parts))
 
-    def shared_fn(whole: PyTree, *parts: PyTree) -> T:
+    def shared_fn(common: PyTree, *parts: PyTree) -> T:
         n = jax.tree.leaves(parts)[0].shape[0]
         index = jnp.arange(-(-n // mesh.size) * mesh.size) % n
-        made = spread(part, mesh)(whole, *jax.tree.map(lambda x: x[index], parts))
-        return jax.tree.map(lambda x: x[:n] if x.ndim else x, made)
+        results = spread(part, mesh)(common, *jax.tree.map(lambda x: x[index], parts))
+        return jax.tree.map(lambda x: x[:n] if x.ndim else x, results)
 
     return shared_fn
 
 
 def replicated(tree: T, mesh: Mesh | None) -> T:
-    """Put the arrays of a tree on all devices, the same on each. Every process has them already."""
+    """Copy the arrays of a tree to all devices. Every process must already hold the same arrays."""
     if mesh is None:
         return tree
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -108,7 +108,7 @@ def replicated(tree: T, mesh: Mesh | None) -> T:
             return x
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        # (`device_put` only knows the devices of its own process.)
+        # (`device_put` only reaches the devices of its own process.)
         return put(np.asarray(x))
 
     return jax.tree.map(put, tree)
@@ -124,7 +124,7 @@ def on_one_device(tree: T) -> T:
 
 
 def _shared() -> bool:
-    """Whether this is being traced as the part of one device among several."""
+    """Return whether this code is being traced inside `spread`, as one device's part."""
     return _AXIS in jax.sharding.get_abstract_mesh().manual_axes
 
 
@@ -144,12 +144,12 @@ def gather(tree: T) -> T:
 
 
 def largest(tree: T) -> T:
-    """Return the largest over devices, of each number."""
+    """Return the elementwise maximum over devices."""
     return lax.pmax(tree, _AXIS) if _shared() else tree
 
 
 def several_processes(mesh: Mesh | None) -> bool:
-    """Whether a mesh has devices of more than one process."""
+    """Return whether a mesh has devices of more than one process."""
     return mesh is not None and _of_several_processes(mesh.devices.flat)
 
 
@@ -158,48 +158,48 @@ def _of_several_processes(devices: Iterable[Any]) -> bool:
 
 
 def any_process(flag: bool) -> bool:  # noqa: FBT001
-    """Whether a flag is set in any of the processes; all must ask, and all get the same answer."""
+    """Return whether a flag is set in any process; all must call this, and all get the same answer."""
     return flag if is_alone() else bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
 
 
 def of_first_process(number: int) -> int:
-    """Return the number that the first process has; all must ask."""
+    """Return the first process's value of a number; all processes must call this."""
     return number if is_alone() else int(multihost_utils.broadcast_one_to_all(np.asarray(number)))
 
 
 def is_first() -> bool:
-    """Whether this process writes files and talks: the only one, or the first."""
+    """Return whether this process is the one that writes files and prints: the only one, or the first."""
     return jax.process_index() == 0
 
 
 def is_alone() -> bool:
-    """Whether this is the only process."""
+    """Return whether this is the only process."""
     return jax.process_count() == 1
 
 
 def number_in_all() -> int:
-    """Return how many devices there are, of all processes."""
+    """Return the number of devices of all processes."""
     return jax.device_count()
 
 
 def kind() -> str:
-    """Return what the devices are: `cpu`, `gpu`, ..."""
+    """Return the kind of the devices: `cpu`, `gpu`, ..."""
     return jax.default_backend()
 
 
 def which_process() -> str:
-    """Say which process this is."""
+    """Return the name of this process, such as `process 0 of 2`."""
     return f"process {jax.process_index()} of {jax.process_count()}"
 
 
 def join(coordinator: str | None, processes: int | None, process_id: int | None) -> None:
-    """Connect to the other processes of a job, if there are any. Before JAX is used for anything else.
+    """Connect to the other processes of a job, if there are any. Call it before any other use of JAX.
 
-    The others reach the first of the `processes`, of `process_id` 0, at the `coordinator`, `HOST:PORT`.
+    `process_id` counts from 0 to `processes` - 1; process 0 is reached at the `coordinator`, `HOST:PORT`.
     """
     if jax.distributed.is_initialized():
         return
-    # It would take SIGTERM away from us, by which a training is asked to save and stop.
+    # That service would intercept SIGTERM, the signal that asks a training run to save and stop.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -211,11 +211,11 @@ def join(coordinator: str | None, processes: int | None, process_id: int | None)
         )
     except (RuntimeError, ValueError) as error:
         raise UserError(
-            f"The processes could not begin together: {error} Give {named('coordinator')}, "
-            f"{named('processes')} and {named('process_id')}, or {named('processes')} 1 for one alone."
+            f"The processes could not connect to each other: {error} Give {named('coordinator')}, "
+            f"{named('processes')} and {named('process_id')}, or {named('processes')} 1 for a single process."
         ) from error
 
 
 def count() -> int:
-    """Return how many devices share the draws at hand."""
+    """Return how many devices share the draws: 1 outside `spread`."""
     return jax.sharding.get_abstract_mesh().shape[_AXIS] if _shared() else 1

@@ -1,10 +1,10 @@
-r"""Numbers that say how good an approximation is, from log-weights alone.
+r"""Measures of how good an approximation is, from log-weights alone.
 
-Everywhere `log_weight` is $\log w = \log p(x) - \log q(x)$, where $q$ is the normalised
+Throughout, `log_weight` is $\log w = \log p(x) - \log q(x)$, where $q$ is the normalised
 approximation and $p$ the target, normalised or not: its constant is $Z = \int p$. Draws come from
-$q$ unless a function says otherwise.
+$q$ unless a function's description says otherwise.
 
-A weight of zero (`-inf`) is a legal draw. A NaN makes the answer NaN: draws are never dropped.
+A weight of zero (`-inf`) is valid. A NaN makes the result NaN: draws are never dropped.
 """
 
 import math
@@ -43,8 +43,8 @@ def _log_mean_exp(log_value: Float[Array, "draws *batch"]) -> Float[Array, "*bat
 
 
 def _log_relative_weight(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
-    # log(w / mean(w)). The largest weight is taken out first: in float32 a log-weight of 1e4 is
-    # known to 1e-3 only, and a sum formed at that height would lose the small differences.
+    # log(w / mean(w)). The largest weight is divided out first: in float32 a log-weight of 1e4 is only
+    # accurate to 1e-3, and a sum of such large numbers would lose the small differences.
     shifted = log_weight - _centre(log_weight)
     return shifted - _log_mean_exp(shifted)
 
@@ -68,8 +68,8 @@ def forward_ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     $$\mathrm{ESS} = \frac{Z}{\mathbb E_p[w]} = \frac{1}{\mathbb E_p[w]\;\mathbb E_p[1/w]}$$
 
-    The same fraction as `ess`, seen from the other side, by draws of $p$ (from MCMC for instance): it notices
-    regions of the target that $q$ has missed, and falls to zero if $q$ vanishes at a draw (`+inf`).
+    The same fraction as `ess`, but estimated from draws of $p$ (from MCMC for instance): it detects regions
+    of the target that $q$ has missed, and is zero if $q$ vanishes at a draw (`+inf`).
     """
     shifted = log_weight - _centre(log_weight)
     log_product = _log_mean_exp(shifted) + _log_mean_exp(-shifted)
@@ -93,19 +93,19 @@ def log_z(log_weight: Float[Array, " batch"]) -> LogZ:
 
 
 def reverse_kl(log_weight: Float[Array, " batch"]) -> ReverseKL:
-    r"""Estimate the divergence of the target from the approximation.
+    r"""Estimate the reverse KL divergence between the approximation and the target.
 
     $$\mathrm{KL}(q\,\|\,p/Z) = \mathbb E_q[-\log w] + \log Z
       \approx \frac1N \sum_i \left(r_i - 1 - \log r_i\right), \qquad r_i = w_i / \hat Z$$
 
-    Both terms use the same draws, so their errors cancel to a large part: with Gaussian log-weights
-    of variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$. It needs at
+    Both terms use the same draws, so their errors largely cancel: with normally distributed log-weights of
+    variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$. It needs at
     least two draws. A zero weight makes the value infinite.
     """
     # T = mean(-log w) + log mean(w). Moving the mass of draw i by h changes T by
     # h (-log w_i + w_i / Z - constant): the sum in the docstring is T itself, because mean(r) = 1,
-    # and its summand is at once the influence of a draw. So the spread of the summands is the
-    # error, correlation included. As log r <= r - 1, no summand is negative but for rounding.
+    # and its summand is also the influence of a draw. So the spread of the summands is the
+    # error, correlation included. As log r <= r - 1, only rounding can make a summand negative.
     log_ratio = _log_relative_weight(log_weight)
     summand = jnp.maximum(jnp.expm1(log_ratio) - log_ratio, 0.0)
     error = jnp.std(summand, ddof=1) / math.sqrt(log_weight.shape[0])
@@ -125,8 +125,8 @@ def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float
 
     $$\log p(y) \approx \log \frac1K \sum_{k=1}^K \frac{p(y, x_k)}{q(x_k \mid y)}$$
 
-    In nats; a lower bound on average, which rises with the number of draws $K$. These are along the first
-    axis of `log_weight`, which is $\log p(y, x) - \log q(x \mid y)$, and the data along the others.
+    In nats; a lower bound on average, which rises with the number of draws $K$. Here `log_weight` is
+    $\log p(y, x) - \log q(x \mid y)$, with the draws along its first axis and the data along the others.
     """
     return _log_mean_exp(log_weight)
 
@@ -134,13 +134,13 @@ def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float
 def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     r"""Estimate the Pareto shape $\hat k$ of the largest weights.
 
-    A generalised Pareto distribution is fitted to what the $M = \lceil\min(N/5, 3\sqrt N)\rceil$
-    largest weights exceed the next one by (Vehtari et al. 2024, Pareto smoothed importance
-    sampling). Moments of the weights exist up to order $1/k$. `pathgrad.khat_limit`
-    says up to which value averages can be relied on.
+    A generalised Pareto distribution is fitted to the amounts by which the
+    $M = \lceil\min(N/5, 3\sqrt N)\rceil$ largest weights exceed the next one (Vehtari et al. 2024, Pareto
+    smoothed importance sampling). Moments of the weights exist up to order $1/k$. `pathgrad.khat_limit`
+    returns the value below which averages are reliable.
 
     It is `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or because a few draws
-    carry all the weight. It is `-inf` if the weights of the tail are equal to rounding: they have no tail.
+    carry all the weight. It is `-inf` if the largest weights are equal up to rounding: there is no tail.
     """
     n = log_weight.shape[0]
     tail_size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
@@ -153,8 +153,8 @@ def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
 @jax.jit  # two dozen small operations: compiled one by one they take seconds
 def _tail_shape(largest: Float[Array, " rank"]) -> Float[Array, ""]:
-    # `largest` falls, and its last entry is the cut. Weights below the square root of the smallest
-    # normal number, in units of the largest, count as zero: their inverse must not overflow.
+    # `largest` is in descending order, and its last entry is the cut. Weights below the square root of the
+    # smallest normal number, in units of the largest, count as zero: their inverse must not overflow.
     floats = jnp.finfo(largest.dtype)
     top = largest[0]
     cut = jnp.maximum(largest[-1], top + 0.5 * math.log(floats.tiny))
@@ -167,7 +167,7 @@ def _tail_shape(largest: Float[Array, " rank"]) -> Float[Array, ""]:
 
 
 def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, ""]:
-    r"""Fit a generalised Pareto distribution to the first `count` entries, which fall.
+    r"""Fit a generalised Pareto distribution to the first `count` entries, in descending order.
 
     Zhang and Stephens (2009): with $\theta = -k/\sigma$ the likelihood has one free parameter,
     because $k(\theta) = \mathrm{mean} \log(1 - \theta y)$; $\theta$ is averaged over a grid,

@@ -2,5 +2,5 @@
 
 import lazy_loader
 
-# The names are in `__init__.pyi`. They need JAX, and `pathgrad bench cnf --help` shall answer at once.
+# The names are in `__init__.pyi`. They need JAX, and `pathgrad bench cnf --help` should answer at once.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

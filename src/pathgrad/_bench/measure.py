@@ -1,4 +1,4 @@
-"""Measure programs that do the same in different ways: compile them, and let them take turns."""
+"""Measure programs that do the same thing in different ways: compile them, and run them in turn."""
 
 import functools
 import statistics
@@ -23,9 +23,9 @@ class Work(NamedTuple):
     """Something to measure.
 
     Attributes:
-        function: Called with `arrays` and a key. Returns any arrays, and the field evaluations there and back
-            (`None` where nobody counts).
-        arrays: What it works on.
+        function: Function of `arrays` and a key. Returns any arrays, and the numbers of field evaluations in
+            the forward and backward pass (`None` where they are not counted).
+        arrays: Arrays that it works on.
     """
 
     function: Callable[[PyTree, Array], tuple[PyTree, tuple[ArrayLike, ArrayLike] | None]]
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
 
 def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int = 0) -> Record:
-    """Return what each program costs, and the ratios of those pairs of which both are there."""
+    """Return the cost of each program, and the ratios of those pairs that were both measured."""
     key = jr.key(seed)
     compiling: dict[str, float] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -45,7 +45,7 @@ def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int 
         compiling[name], memory = time.perf_counter() - began, program.memory_analysis()
         assert memory is not None
         counts[name] = {
-            "temporary_bytes": memory.temp_size_in_bytes,  # beside arguments and results
+            "temporary_bytes": memory.temp_size_in_bytes,  # besides arguments and results
             "argument_bytes": memory.argument_size_in_bytes,
         }
         runs[name] = functools.partial(_run, program, work.arrays, key)
@@ -53,16 +53,16 @@ def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int 
         say(f"{repetitions} rounds of {', '.join(works)}")
     costs: dict[str, Record] = {}
     for name, turns in take_turns(runs, repetitions).items():
-        seconds = [each for each, _ in turns]
+        seconds = [duration for duration, _ in turns]
         median = spread(seconds) or {"median": None, "spread": None}
-        there, back = ([n[i] for _, n in turns if n is not None] for i in (0, 1))
+        forward, backward = ([n[i] for _, n in turns if n is not None] for i in (0, 1))
         costs[name] = {
             "seconds": median["median"],
             "seconds_spread": median["spread"],
             **counts[name],
             "compile_seconds": compiling[name],
-            "evaluations": statistics.mean(there) if there else None,
-            "evaluations_backward": statistics.mean(back) if back else None,
+            "evaluations": statistics.mean(forward) if forward else None,
+            "evaluations_backward": statistics.mean(backward) if backward else None,
             "seconds_all": seconds,
         }
     return {"estimators": costs, "ratios": ratios_of(costs, RATIOS, ("temporary_bytes", "argument_bytes"))}
@@ -71,7 +71,7 @@ def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int 
 def ratios_of(
     costs: Mapping[str, Record], pairs: Iterable[tuple[str, str]], counts: Sequence[str]
 ) -> dict[str, Record]:
-    """Return the ratios of times and of these counts, for those pairs of which both are there."""
+    """Return the ratios of times and of these counts, for those pairs that were both measured."""
     both = [pair for pair in pairs if costs.keys() >= set(pair)]
     return {f"{one} / {other}": ratio(costs[one], costs[other], counts) for one, other in both}
 
@@ -86,8 +86,8 @@ def take_turns(
 ) -> dict[str, list[tuple[float, T]]]:
     """Return seconds and result of each program in each of several rounds.
 
-    In turn, so that whatever else the machine does meets all of them. The first round, of number 0, warms up
-    and does not count. Programs are called with the number of the round, and compute to the end.
+    They run in turn, so that whatever else the machine does affects all of them. Round 0 warms up and does
+    not count. Each program is called with the number of the round, and must finish before it returns.
     """
     turns: dict[str, list[tuple[float, T]]] = {name: [] for name in runs}
     for i in range(repetitions + 1 if repetitions else 0):

@@ -1,4 +1,4 @@
-"""What can be chosen about a measurement. No JAX here: the command line reads it to answer for help."""
+"""Options of a measurement. No JAX here: the command line imports this even to show help."""
 
 import dataclasses
 from typing import Literal
@@ -12,17 +12,17 @@ class MeasureOptions:
     """The measurement."""
 
     estimators: tuple[Estimator, ...] = ("path", "total", "two-copy")
-    """Which gradients to measure; they take turns."""
+    """Gradient estimators to measure; they take turns."""
     repetitions: int = 7
-    """Rounds that are timed, after one that warms up. 0 to time nothing: memory and compiling only."""
+    """Timed rounds, after one to warm up. 0 measures memory and compile time only."""
     dtype: Literal["float32", "float64"] = "float32"
-    """Precision of everything; training has float32."""
+    """Floating-point precision; training uses float32."""
 
     def check(self) -> None:
-        """Raise unless this can be measured."""
+        """Raise if these options are not valid."""
         if self.repetitions < 0:
             raise ArgumentError(f"{named('repetitions')} must be at least 0, got {self.repetitions}.")
         if not self.estimators or len(set(self.estimators)) < len(self.estimators):
             raise ArgumentError(
-                f"{named('estimators')} takes one or several of path, total, two-copy, each once."
+                f"{named('estimators')} takes one or more of path, total, two-copy, each once."
             )

@@ -1,4 +1,4 @@
-"""What was measured, as it is written to JSON, and as text."""
+"""Measurements, as they are written to JSON, and as text."""
 
 import statistics
 import sys
@@ -6,35 +6,35 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# A flat description of what was measured, the costs of the programs by their names under `estimators`, and
-# `ratios` of some, by names such as `path / total`.
+# A flat description of what was measured, the costs of the programs by name under `estimators`, and the
+# `ratios` of some of them, by names such as `path / total`.
 Record = dict[str, Any]
 Say = Callable[[str], None]
 
 
 def stopwatch() -> Say:
-    """Return what tells of the work on standard error, with the time since now."""
+    """Return a function that prints progress to standard error, with the time since this call."""
     began = time.monotonic()
     return lambda text: print(f"{time.monotonic() - began:7.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def spread(values: Sequence[float]) -> Record | None:
-    """Return the median of several values, the smallest and the largest; `None` where there are none."""
+    """Return the median of several values, the smallest and the largest; `None` if there are no values."""
     return {"median": statistics.median(values), "spread": (min(values), max(values))} if values else None
 
 
 def ratio(above: Record, below: Record, counts: Sequence[str]) -> Record:
-    """Divide the costs of one program by those of another: times, and exact numbers of these names.
+    """Divide the costs of one program by those of another: times, and the exact counts with these names.
 
-    Times are divided within each round: a slow moment slows both. A number by zero is `None`.
+    Times are divided within each round, since a slow moment slows both. Division by zero gives `None`.
     """
     rounds = [a / b for a, b in zip(above["seconds_all"], below["seconds_all"], strict=True)]
     return {"seconds": spread(rounds)} | {n: above[n] / below[n] if below[n] else None for n in counts}
 
 
-def write_spread(found: Record | None) -> str:
+def write_spread(ratio: Record | None) -> str:
     """Write a median with its spread."""
-    return "-" if found is None else f"{number(found['median'])} [{', '.join(map(number, found['spread']))}]"
+    return "-" if ratio is None else f"{number(ratio['median'])} [{', '.join(map(number, ratio['spread']))}]"
 
 
 def duration(seconds: float | None) -> str:

@@ -1,1 +1,1 @@
-"""The command line. Modules here import JAX only once a command really runs."""
+"""The command line. Modules here import JAX only when a command actually runs."""

@@ -1,4 +1,4 @@
-"""Reading options from the command line, over defaults of an experiment, a file, or the run to resume."""
+"""Read options from the command line; defaults come from an experiment, a file, or the run to resume."""
 
 import contextlib
 import dataclasses
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) -> T:
-    """Read options with tyro; bad ones become one line, with its hint."""
-    said = io.StringIO()
+    """Read options with tyro; turn its errors into one line, with its hint."""
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             return tyro.cli(
                 kind,
                 prog=prog,
@@ -29,31 +29,32 @@ def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) 
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UserError(_one_line(said.getvalue(), prog)) from None
+        raise UserError(_one_line(stderr.getvalue(), prog)) from None
 
 
 def _one_line(box: str, prog: str) -> str:
     """Take tyro's message out of its box."""
     words = re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split()
-    # The headline of the box, such as "Parsing error", says no more than that something is wrong.
-    text = re.sub(r"^(Parsing error|Invalid choice|Value error|Required options) ", "", " ".join(words))
+    # The headline of the box, such as "Parsing error", adds nothing to the message in it.
+    heads = "Parsing error|Invalid choice|Value error|Required options|Unrecognized options"
+    text = re.sub(rf"^({heads}) ", "", " ".join(words))
     return f"{text} ({prog} --help explains the options.)"
 
 
 def option_fields(experiment: pg.AbstractExperiment) -> list[Any]:
-    """Return the fields of a command's dataclass that an experiment has: its options, and their preset."""
-    name = experiment.name.replace("-", "_")  # which is the heading of its options in the help
+    """Return an experiment's fields for the dataclass of a command: its options, and their preset."""
+    name = experiment.name.replace("-", "_")  # the heading of its options in the help
     fields: list[Any] = [(name, experiment.Options)]
     if experiment.presets:
         names = tuple(experiment.presets)
         texts = [f"{name} ({text})" for name, text in experiment.presets.items()]
-        said = tyro.conf.arg(help=f"Where the defaults come from: {' or '.join(texts)}.")
-        fields.append(("preset", Annotated[Literal[names], said], names[0]))  # pyright: ignore
+        help_text = tyro.conf.arg(help=f"Which set of defaults to use: {' or '.join(texts)}.")
+        fields.append(("preset", Annotated[Literal[names], help_text], names[0]))  # pyright: ignore
     return fields
 
 
 def with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[str]) -> list[str]:
-    """Name the option that may stand without its name."""
+    """Add the name of the option that may be given without it."""
     if experiment.first_word is None:
         return words
     for i in bare_words(words, flags_of(kind)):
@@ -62,37 +63,37 @@ def with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[s
 
 
 def given_words(words: list[str]) -> dict[str, str]:
-    """Return the values of options before the real parsing, by their names in Python."""
-    found = {}
+    """Return the values of options, by their Python names, before the real parsing."""
+    values = {}
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            found[name.replace("-", "_")] = value if equals else after
-    return found
+            values[name.replace("-", "_")] = value if equals else after
+    return values
 
 
 def bare_words(words: list[str], flags: set[str]) -> list[int]:
-    """Return the places of words that are neither options nor their values; `flags` take no value."""
-    found = []
+    """Return the positions of words that are neither options nor their values; `flags` take no value."""
+    positions = []
     for i, word in enumerate(words):
         before = words[i - 1] if i else ""
         takes = before.startswith("--") and "=" not in before
         if not word.startswith("-") and not (takes and before[2:].replace("-", "_") not in flags):
-            found.append(i)
-    return found
+            positions.append(i)
+    return positions
 
 
 def flags_of(kind: type) -> set[str]:
     """Return the options of nested dataclasses that take no value."""
-    found = set()
+    flags = set()
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.type):
-            found |= flags_of(field.type)  # pyright: ignore[reportArgumentType]
+            flags |= flags_of(field.type)  # pyright: ignore[reportArgumentType]
         elif field.type is bool or field.type == "bool":
-            found.add(field.name)
-    return found
+            flags.add(field.name)
+    return flags
 
 
 def option(name: str) -> str:
-    """Return an option laid flat, such as `training.max_seconds`, as it is typed."""
+    """Return an option as it is typed, given its flat name, such as `training.max_seconds`."""
     return f"--{name.rpartition('.')[2].replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`pathgrad bench EXPERIMENT`: the same for all of them."""
+"""`pathgrad bench EXPERIMENT`, the same for all experiments."""
 
 import dataclasses
 import json
@@ -15,17 +15,17 @@ from pathgrad._runs.provenance import provenance
 from .arguments import given_words, option_fields, parse, with_first_word
 from .tables import print_table
 
-_JSON = "Print one JSON object instead of a table. (What goes on is told on stderr.)"
+_JSON = "Print one JSON object instead of a table. (Progress goes to stderr.)"
 _DOC = """Measure what one training gradient of an untrained model costs, by estimator.
 
-Time (interleaved repetitions, warm), temporary memory, compiling and field evaluations. No data are needed.
-Of the options of the training, those matter that a single gradient depends on: batch and seed.
+Measures time (estimators take turns, after a warm-up), temporary memory, compile time and field evaluations.
+No data are needed. Of the training options, only those matter that affect one gradient: batch and seed.
 """
-HEAD = ("gradient", "time", "from", "to", "temporary MB", "compiling", "evaluations")
+HEAD = ("gradient", "time", "fastest", "slowest", "temporary MB", "compiling", "evaluations")
 
-# Words for an experiment with other defaults.
+# Names for an experiment with other defaults.
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
-    # The target costs next to nothing: what is measured is the flow.
+    # The target costs next to nothing, so the flow is what is measured.
     "cnf": (
         "toy",
         {
@@ -39,11 +39,11 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(prog: str, words: list[str]) -> int:
-    """Measure what the last word of the command says."""
+    """Measure the experiment that the last word of the command names."""
     say, what = stopwatch(), prog.split()[-1]
     name, table = ALIASES.get(what, (what, None))
     experiment = pg.find_experiment(name)
-    fields = option_fields(experiment)[: None if table is None else 1]  # an alias has defaults of its own
+    fields = option_fields(experiment)[: None if table is None else 1]  # an alias has no presets
     fields += [
         ("measure", MeasureOptions, MeasureOptions()),
         ("json", Annotated[bool, tyro.conf.arg(help=_JSON)], False),
@@ -71,10 +71,10 @@ def _print_tables(record: Record) -> None:
 
 
 def _columns(costs: Record) -> tuple[str, ...]:
-    there, back = costs["evaluations"], costs["evaluations_backward"]
+    forward, backward = costs["evaluations"], costs["evaluations_backward"]
     return (
         *map(duration, (costs["seconds"], *(costs["seconds_spread"] or (None, None)))),
         f"{costs['temporary_bytes'] / 1e6:.4g}",
         duration(costs["compile_seconds"]),
-        "-" if there is None else f"{there:g} + {back:g}",
+        "-" if forward is None else f"{forward:g} + {backward:g}",
     )

@@ -17,25 +17,25 @@ from .arguments import parse
 from .outputs import PICTURES, check_output, write_picture
 from .tables import escaped, print_table
 
-_NOTE = "* of the last block of training; `pathgrad evaluate RUN` measures it properly."
+_NOTE = "* from the last block of training; `pathgrad evaluate RUN` measures it properly."
 
 Runs = Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-    """Put runs side by side: a table, who is ahead, and with --plot a picture of their training.
+    """Compare runs: a table, which method is ahead, and with --plot a picture of their training.
 
-    What `pathgrad evaluate` has measured is shown where a run has been evaluated as it is, else the last
-    block of its training (marked *). Runs that differ by their seed only are also summed up as mean ±
-    standard deviation. Groups that differ by their method are compared at equal steps and at equal training
-    time, with a judgement whether the difference is more than chance.
+    The table shows the results of `pathgrad evaluate` if they are up to date, otherwise those of the last
+    block of training (marked *). Runs that differ only in their seed are also summarised as mean ± standard
+    deviation. Groups that differ in their method are compared at equal steps and at equal training time, with
+    a verdict on whether the difference is more than chance.
     """
 
     runs: Runs
-    """Directories of runs, finished or not, or folders of such."""
+    """Directories of runs, finished or not, or folders that contain such directories."""
     plot: Path | None = None
-    """Write curves of the training against step (or epoch) and time into this picture (.png, .svg, .pdf)."""
+    """File for a picture of the training curves, against step (or epoch) and time (.png, .svg, .pdf)."""
     markdown: bool = False
     """Print the table as Markdown."""
 
@@ -55,7 +55,7 @@ def run(prog: str, words: list[str]) -> int:
 
 
 def read_groups(paths: tuple[Path, ...]) -> tuple[list[pg.Group], list[tuple[Path, str]]]:
-    """Return the runs that are meant, in groups that differ by their seed only, and what cannot be read."""
+    """Return the runs at these paths in groups that differ only in their seed, and what cannot be read."""
     runs: list[pg.Run] = []
     broken: list[tuple[Path, str]] = []
     for path in pg.find_runs(paths):
@@ -71,15 +71,15 @@ def read_groups(paths: tuple[Path, ...]) -> tuple[list[pg.Group], list[tuple[Pat
 
 
 def print_comparisons(groups: list[pg.Group]) -> None:
-    """Print who is ahead of whom, and by how much."""
-    for found in pg.compare_groups(groups):
-        print(f"\n{found.title}.")
-        for sentence in found.sentences:
+    """Print which method is ahead, and by how much."""
+    for comparison in pg.compare_groups(groups):
+        print(f"\n{comparison.title}.")
+        for sentence in comparison.sentences:
             print(f"  {sentence}")
 
 
 def print_runs(groups: Sequence[pg.Group], *, markdown: bool = False) -> None:
-    """Print a row for each run, and one for each group of seeds; below, what to know about them."""
+    """Print a row for each run and one for each group of seeds, with warnings below."""
     results = {g.first.experiment.result(g.first.options).name: g for g in groups}
     if len(results) > 1:
         one, other = list(results.values())[:2]
@@ -93,7 +93,7 @@ def print_runs(groups: Sequence[pg.Group], *, markdown: bool = False) -> None:
     def row(name: str, group: pg.Group, runs: Sequence[pg.Run]) -> list[str]:
         where = [group.problem] if problems else []
         seeds = ", ".join(str(run.seed) for run in runs)
-        return [name, *where, group.label, seeds, *(_cell(q, runs) for q in _own(columns, runs[0]))]
+        return [name, *where, group.label, seeds, *(_cell(q, runs) for q in _as_written(columns, runs[0]))]
 
     rows = [row(n, g, [run]) for g in groups for n, run in zip(g.names, g.runs, strict=True)]
     means = [
@@ -102,7 +102,7 @@ def print_runs(groups: Sequence[pg.Group], *, markdown: bool = False) -> None:
         if len(g.runs) > 1
     ]
     heads = ["run", *(["problem"] if problems else []), "method", "seeds"]
-    heads += [quantity.title for quantity in _own(columns, groups[0].first)]
+    heads += [quantity.title for quantity in _as_written(columns, groups[0].first)]
     print_table(heads, rows, means, markdown=markdown)
     starred = any(cell.endswith("*") for row in (*rows, *means) for cell in row)
     for note in [*([_NOTE] if starred else []), *_notes(groups)]:
@@ -110,27 +110,27 @@ def print_runs(groups: Sequence[pg.Group], *, markdown: bool = False) -> None:
 
 
 def _columns(groups: Sequence[pg.Group]) -> list[str]:
-    """Return the names of the columns in which there is something to be said."""
+    """Return the names of the columns that have something to show."""
     every: dict[str, bool] = {}
     for group in groups:
         experiment, options = group.first.experiment, group.first.options
         for quantity in experiment.columns(options):
             values = [quantity.value(run.numbers) for run in group.runs]
-            told = any(values) if quantity.name == "skipped" else any(v is not None for v in values)
-            told = told or quantity.name == experiment.result(options).name
-            every[quantity.name] = every.get(quantity.name, False) or told
-    return [name for name, told in every.items() if told]
+            shown = any(values) if quantity.name == "skipped" else any(v is not None for v in values)
+            shown = shown or quantity.name == experiment.result(options).name
+            every[quantity.name] = every.get(quantity.name, False) or shown
+    return [name for name, shown in every.items() if shown]
 
 
-def _own(columns: list[str], run: pg.Run) -> list[pg.Quantity]:
-    """Return the columns as the experiment of a run writes them, whose units may be its own."""
+def _as_written(columns: list[str], run: pg.Run) -> list[pg.Quantity]:
+    """Return the columns as the experiment of a run writes them, with its units."""
     known = {q.name: q for q in run.experiment.columns(run.options)}
     return [known.get(name, pg.Quantity(name, name)) for name in columns]
 
 
 def _cell(quantity: pg.Quantity, runs: Sequence[pg.Run]) -> str:
     values = [v for run in runs if (v := quantity.value(run.numbers)) is not None]
-    if len(values) < len(runs):  # a mean over fewer seeds than the row says would mislead
+    if len(values) < len(runs):  # a mean over fewer seeds than the row names would mislead
         return UNKNOWN
     text = quantity.write(values[0]) if len(values) == 1 else quantity.write_several(values)
     return text + ("*" if any(_is_provisional(quantity, run) for run in runs) else "")
@@ -142,6 +142,6 @@ def _is_provisional(quantity: pg.Quantity, run: pg.Run) -> bool:
 
 
 def _notes(groups: Sequence[pg.Group]) -> list[str]:
-    """Return what a reader of the table must know."""
+    """Return the warnings that a reader of the table must know."""
     runs = [(n, r) for group in groups for n, r in zip(group.names, group.runs, strict=True)]
     return [f"{name}: {as_options(text)}" for name, run in runs for text in run.warnings]

@@ -17,7 +17,7 @@ from .tables import print_table
 
 try:
     from pathgrad.experiments.vae.data.download import download
-except ImportError:  # pooch is not there, which nothing else needs
+except ImportError:  # pooch is not installed; only downloads need it
     download = None
 
 _WHERE = "Folder of the data. By default the environment variable PATHGRAD_DATA, else one in your cache."
@@ -27,16 +27,16 @@ _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """Show the image data sets, and which of them are there."""
+    """List the image data sets, and which of them you have."""
 
     data: _Folder = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
-    """Compare the hashes of the files that are there with the known ones.
+    """Compare the hashes of the files that you have with the known ones.
 
-    The exit code is 1 if a file is damaged, or if one of a data set that was named is missing.
+    The exit code is 1 if a file is damaged, or if a file of a data set that you named is missing.
     """
 
     names: _Names = ()
@@ -46,10 +46,10 @@ class Verify:
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """Fetch data sets from where they were published.
+    """Download data sets from their original sources.
 
-    Files that are there and undamaged are left alone; damaged ones are replaced. After an interruption,
-    the same command fetches what is missing; a file that was broken off begins anew.
+    Intact files that you already have are left alone; damaged ones are replaced. After an interruption,
+    the same command downloads what is missing; a partly downloaded file starts again.
     """
 
     names: _Names = ()
@@ -58,7 +58,7 @@ class Download:
 
 
 def run(prog: str, words: list[str]) -> int:
-    """Do what the last word of the command says."""
+    """Run the subcommand that the last word of the command names."""
     return {"list": _list, "verify": _verify, "download": _download}[prog.split()[-1]](prog, words)
 
 
@@ -69,7 +69,7 @@ def _list(prog: str, words: list[str]) -> int:
         for name, s in SOURCES.items()
     ]
     print_table(["data set", "train / valid. / test", "pixels", "state"], rows)
-    # Below the table, since a terminal has no room for columns of long paths and sentences.
+    # Below the table, because a terminal has no room for columns of long paths and sentences.
     for name, source in SOURCES.items():
         print(f"{name}: {source.remark}")
         for files in source.files.values():
@@ -79,13 +79,13 @@ def _list(prog: str, words: list[str]) -> int:
 
 
 def _state(source: Source, folder: Path) -> str:
-    """Sum up what is there of a data set: of each part, the file that would be read."""
-    found = [file for files in source.files.values() if (file := present(files, folder))]
-    if any(damage(file, folder) for file in found):
+    """Return the state of a data set, judged by the file of each part that would be read."""
+    existing = [file for files in source.files.values() if (file := present(files, folder))]
+    if any(damage(file, folder) for file in existing):
         return "damaged"
-    if len(found) == len(source.files):
+    if len(existing) == len(source.files):
         return "complete"
-    return f"{len(found)} of {len(source.files)} files" if found else "missing"
+    return f"{len(existing)} of {len(source.files)} files" if existing else "missing"
 
 
 def _verify(prog: str, words: list[str]) -> int:
@@ -97,7 +97,7 @@ def _verify(prog: str, words: list[str]) -> int:
             if present(files, folder) is None:
                 print(f"{name}: {files[0].path} is missing")
                 bad = bad or name in given.names
-            # Of a part that is there twice, packed and not, both are looked at.
+            # If a part exists both packed and unpacked, check both files.
             for file in files:
                 if (folder / file.path).is_file():
                     wrong = damage(file, folder)
@@ -114,56 +114,56 @@ def _download(prog: str, words: list[str]) -> int:
     for name in names:
         if not SOURCES[name].addresses:
             [file] = SOURCES[name].files["all"]
-            raise UserError(f"{name} has no address to download it from; put {file.path} into {folder}.")
+            raise UserError(f"{name} has no address to download from. Put {file.path} into {folder}.")
     failures = 0
     for name in names:
         for files in SOURCES[name].files.values():
-            there = present(files, folder)
-            if there is not None and damage(there, folder) is None:
-                print(f"{name}: {there.path} is there")
+            existing = present(files, folder)
+            if existing is not None and damage(existing, folder) is None:
+                print(f"{name}: {existing.path} already exists")
                 continue
             wanted = next(file for file in files if file.address is not None)
             if download is None:
                 raise UserError(
-                    "Downloads need the package pooch: `pip install pooch`. Or fetch "
-                    f"{wanted.address} by hand, and put it into {(folder / wanted.path).parent}."
+                    "Downloads need the package pooch: `pip install pooch`. Or download "
+                    f"{wanted.address} yourself, and put it into {(folder / wanted.path).parent}."
                 )
             try:
                 with progress(wanted.path) as show:
                     download(wanted, folder, _Bar(wanted.path, show))
             except UserError as error:
-                # The other files come from other places: one that is down shall not keep them away.
+                # Other files come from other servers: one that is down must not block them.
                 print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)
                 failures += 1
             else:
-                print(f"{name}: {wanted.path} is downloaded")
+                print(f"{name}: {wanted.path} was downloaded")
     print(f"folder: {folder}")
     return 1 if failures else 0
 
 
 def _known(names: tuple[str, ...]) -> list[str]:
-    """Return the names without repetitions; refuse those that are of no data set."""
+    """Return the names without repetitions; raise if one is not a data set."""
     for name in names:
         find(name)
     return list(dict.fromkeys(names))
 
 
 class _Bar:
-    """Is told by pooch how much is downloaded."""
+    """A progress bar that pooch updates."""
 
-    total = 0  # bytes, set by pooch if the server says how many
+    total = 0  # bytes, set by pooch if the server reports how many
 
     def __init__(self, name: str, show: Show) -> None:
         self.name, self.done, self.show = name, 0, show
 
     def update(self, size: int) -> None:
-        # Pieces are counted as if all were whole ones.
+        # pooch counts the last piece as if it were a full one.
         self.done = min(self.done + size, self.total or self.done + size)
-        whole = f" of {self.total / 1e6:.1f}" if self.total else ""
+        total = f" of {self.total / 1e6:.1f}" if self.total else ""
         shares = [self.done / self.total] if self.total else []
-        self.show(f"{self.name}: {self.done / 1e6:.1f}{whole} MB", shares)
+        self.show(f"{self.name}: {self.done / 1e6:.1f}{total} MB", shares)
 
     def reset(self) -> None:
-        """Do nothing: pooch would only count all of it once more."""
+        """Do nothing: pooch would only count everything a second time."""
 
     close = reset

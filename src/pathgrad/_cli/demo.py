@@ -1,4 +1,4 @@
-"""`pathgrad demo`: the difference the path gradient makes, in a minute."""
+"""`pathgrad demo`: the difference that the path gradient makes, in a minute."""
 
 import dataclasses
 import time
@@ -19,9 +19,9 @@ from .train import Where, train
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train the same small flow twice, by the path and by the total gradient, and compare.
+    """Train the same small flow twice, with the path and with the total gradient, and compare.
 
-    Everything else is equal: target, flow, first weights, noise, optimiser, number of steps.
+    Everything else is the same: target, flow, initial weights, noise, optimiser, number of steps.
     """
 
     out: Path = Path("demo")
@@ -29,9 +29,9 @@ class Demo:
     overwrite: bool = False
     """Replace an earlier demo there."""
     steps: int = 500
-    """Training steps of each."""
+    """Training steps of each run."""
     seed: int = 0
-    """Decides all random numbers."""
+    """Seed of all random numbers."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -39,13 +39,13 @@ def run(prog: str, words: list[str]) -> int:
     began = time.monotonic()
     given = parse(Demo, prog, words)
     where = Where(overwrite=given.overwrite)
-    # A constant learning rate: a falling one would hide the noise that is the point here.
+    # A constant learning rate: a falling one would hide the noise that the demo is about.
     training = TrainOptions(steps=given.steps, seed=given.seed, decay="none", block=25)
     paths = [given.out / "path", given.out / "total"]
     for estimator, path in zip(("path", "total"), paths, strict=True):
         print(f"\n{estimator} gradient, a correlated and skewed target in two dimensions:", flush=True)
-        same = dataclasses.replace(training, estimator=estimator)
-        options = ToyOptions("correlated", flow=FlowOptions(solver_steps=8), training=same)
+        chosen = dataclasses.replace(training, estimator=estimator)
+        options = ToyOptions("correlated", flow=FlowOptions(solver_steps=8), training=chosen)
         if code := train(TOY, options, path, where):
             return code
         if estimator == "path":
@@ -59,7 +59,7 @@ def run(prog: str, words: list[str]) -> int:
     norms = {group.method: group.first.at_end("gradient_norm") or 0.0 for group in groups}
     if all(norms.values()):
         ratio = f"{norms['total'] / norms['path']:.1f} times as long as the path gradient"
-        print(f"\nAt the end the total gradient is {ratio}; what it has more is noise.")
+        print(f"\nAt the end the total gradient is {ratio}; the excess is noise.")
     write_picture(training_figure(groups), given.out / "comparison.png")
-    print(f"All in {time.monotonic() - began:.0f} s.")
+    print(f"Finished in {time.monotonic() - began:.0f} s.")
     return 0

@@ -21,23 +21,23 @@ from .arguments import bare_words, parse
 from .processes import Processes
 from .tables import print_table
 
-_DOC = """Say how good a run is: numbers with errors, a picture, warnings, a verdict.
+_DOC = """Measure how good a run is: numbers with errors, a picture, warnings, a verdict.
 
-Divergences are exact, and a part of the work is repeated with a finer solver. Prints one JSON object last;
-also writes evaluation.json, evaluation.npz (arrays for other pictures) and evaluation.png into the run.
+Divergences are exact, and part of the work is repeated with a finer solver. Prints one JSON object at the
+end; also writes evaluation.json, evaluation.npz (arrays for further figures) and evaluation.png into the run.
 """
 
-RunArgument = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="Its directory.")]
+RunArgument = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="Run directory.")]
 
 
 def command_for(kind: type) -> type:
     """Return the dataclass of the command, for runs whose evaluation has these options."""
-    said = "Decides the draws; independent of those of training."
+    seed = "Seed of the draws, which are independent of those of training."
     fields: list[Any] = [
         ("run", RunArgument),
-        ("how", kind, kind()),
-        ("seed", Annotated[int, tyro.conf.arg(help=said)], 0),
-        ("together", Processes, Processes()),
+        ("evaluation", kind, kind()),
+        ("seed", Annotated[int, tyro.conf.arg(help=seed)], 0),
+        ("processes", Processes, Processes()),
     ]
     return dataclasses.make_dataclass("Evaluate", fields, frozen=True, namespace={"__doc__": _DOC})
 
@@ -50,13 +50,13 @@ def run(prog: str, words: list[str]) -> int:
         return _explain(prog, words)
     opened = pg.Run.open(words[places[0]])
     given: Any = parse(command_for(opened.experiment.EvaluateOptions), prog, words)
-    with given.together.together("Evaluate again."):
-        evaluate(opened, given.how, seed=given.seed)
+    with given.processes.together("Evaluate again."):
+        evaluate(opened, given.evaluation, seed=given.seed)
     return 0
 
 
 def _explain(prog: str, words: list[str]) -> int:
-    """Explain the options of all kinds of runs: which there are depends on what was trained."""
+    """Print the help for all kinds of runs: the options depend on what was trained."""
     kinds: dict[type, list[str]] = {}
     for name in experiment_names():
         with contextlib.suppress(UserError):
@@ -70,39 +70,39 @@ def _explain(prog: str, words: list[str]) -> int:
 
 
 def evaluate(opened: pg.Run, how: Any, *, seed: int, quiet: bool = False) -> None:
-    """Evaluate a run, draw its picture, and print what was found."""
-    talks = pg.devices.is_first()
-    with progress(visible=talks, passing=True) as show:
+    """Evaluate a run, draw its picture, and print the results."""
+    is_first = pg.devices.is_first()
+    with progress(visible=is_first, passing=True) as show:
 
         def tell(what: str, done: int, total: int) -> None:
             show(f"{what}: {done} of {total}", [done / total])
 
         result = opened.evaluate(how, seed=seed, tell=tell)
-    if not talks:
+    if not is_first:
         return
-    found = pg.Run.open(opened.path, opened.experiment)
-    picture = found.directory.output("evaluation.png")
+    evaluated = pg.Run.open(opened.path, opened.experiment)
+    picture = evaluated.directory.output("evaluation.png")
     try:
-        save(overview_figure(found), picture)
+        save(overview_figure(evaluated), picture)
     except OSError as error:
-        # The numbers are there; do not lose them for a picture.
+        # The numbers are complete: do not lose them because of a picture.
         print(f"pathgrad: the picture could not be written: {error.strerror}.", file=sys.stderr)
     if not quiet:
-        _print(found, picture)
+        _print(evaluated, picture)
         print(json.dumps(result, allow_nan=False))
 
 
-def _print(found: pg.Run, picture: Path) -> None:
-    """Print what was found, and what it is worth last."""
-    experiment, numbers = found.experiment, found.evaluation
-    rows = [*measured_rows(experiment.measured(found.options), numbers), ("picture", str(picture))]
-    if found.verdict is not None:
-        rows += found.verdict.rows(numbers, as_options)
-    rows += [("warning", as_options(text)) for text in experiment.warnings(found)]
+def _print(evaluated: pg.Run, picture: Path) -> None:
+    """Print the results, with the verdict and the warnings last."""
+    experiment, numbers = evaluated.experiment, evaluated.evaluation
+    rows = [*measured_rows(experiment.measured(evaluated.options), numbers), ("picture", str(picture))]
+    if evaluated.verdict is not None:
+        rows += evaluated.verdict.rows(numbers, as_options)
+    rows += [("warning", as_options(text)) for text in experiment.warnings(evaluated)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:>{width}}  {value}")
-    for table in experiment.tables(found):
+    for table in experiment.tables(evaluated):
         print(f"\n{table.title}")
         rows = [list(row) for row in table.rows]
         for i in table.doubtful:

@@ -1,4 +1,4 @@
-"""The door: find the command, run it, and turn what goes wrong into one line."""
+"""The entry point: find the command, run it, and turn errors into one line."""
 
 import difflib
 import importlib
@@ -10,28 +10,28 @@ from pathgrad._runs.experiment import experiment_names
 from pathgrad._runs.provenance import package_version
 from pathgrad._words.errors import UserError, as_options
 
-# Commands that do not train, by what they are for; the first word names the module that runs them.
+# Commands that do not train, and what they are for; the first word names the module that runs them.
 COMMANDS = {
-    "evaluate": "how good a run is: numbers with errors, a picture, a verdict",
+    "evaluate": "measure how good a run is: numbers with errors, a picture, a verdict",
     "sample": "draw from a run, with log-weights, into an .npz file",
-    "compare": "a table, and a picture, of several runs",
-    "report": "one self-contained HTML page of one or many runs",
-    "plot": "one figure of one or several runs: training, draws, weights, ...",
-    "data list": "the image data sets, and which of them are there",
+    "compare": "compare several runs in a table and a picture",
+    "report": "write one self-contained HTML page about one or many runs",
+    "plot": "draw one figure of one or several runs: training, draws, weights, ...",
+    "data list": "list the image data sets, and which of them you have",
     "data verify": "check the image files against their known hashes",
-    "data download": "fetch image data sets from where they were published",
-    "demo": "path against total gradient on one small target, in a minute",
-    "bench cnf": "cost of a training gradient: time and memory, by estimator",
+    "data download": "download image data sets from their original sources",
+    "demo": "compare path and total gradient on one small target, in a minute",
+    "bench cnf": "measure the time and memory of a training gradient, by estimator",
 }
 
-# Commands of earlier versions, with what to type instead.
+# Commands of earlier versions, and what to type instead.
 GONE = {"bench all": "`python -m benchmarks.study --out DIR`, at the root of a checkout of the repository"}
 
 _HEAD = """\
 usage: pathgrad COMMAND [OPTIONS]     (pathgrad COMMAND --help explains every option)
 
-Trains normalizing flows with path gradients: the same mean as the usual gradient, and no noise where the
-flow has reached its target.
+Trains normalizing flows with path gradients. They have the same mean as the usual gradient, and no noise
+once the flow has reached its target.
 """
 
 _TAIL = """\
@@ -41,27 +41,27 @@ A first session:
   pathgrad compare runs/path runs/total --plot compare.png
   pathgrad evaluate runs/path
   pathgrad report runs/path runs/total --out report.html
-Few, large steps by least squares on the log-weights, for small flows:
+A few large steps (least squares on the log-weights) instead of many small ones, for small flows:
   pathgrad train phi4 --size 6 --optimizer gauss-newton --out runs/L6
 """
 
 
 def training_commands() -> dict[str, str]:
-    """Return the commands that train, one for each experiment that is installed, and what they are for."""
-    found = {}
+    """Return the commands that train, one for each installed experiment, and what they are for."""
+    commands = {}
     for name in experiment_names():
         try:
             experiment = pg.find_experiment(name)
-            found[experiment.command] = experiment.summary
-        except UserError as error:  # of another package: the others shall work
-            found[f"train {name}"] = str(error)
-    return found
+            commands[experiment.command] = experiment.summary
+        except UserError as error:  # a broken package must not stop the other experiments
+            commands[f"train {name}"] = str(error)
+    return commands
 
 
 def usage(prefix: str = "") -> str:
-    """Return the overview, of all commands or of those that begin with a word."""
+    """Return the overview of all commands, or of those that begin with a word."""
     every = training_commands() | COMMANDS
-    every |= {f"bench {name}": f"the same of the experiment {name}" for name in experiment_names()}
+    every |= {f"bench {name}": f"the same for the experiment {name}" for name in experiment_names()}
     chosen = {n: text for n, text in every.items() if prefix in ("", n.split()[0])}
     width = max(map(len, chosen))
     lines = [f"  {name:<{width}}  {text}" for name, text in chosen.items()]
@@ -71,7 +71,7 @@ def usage(prefix: str = "") -> str:
 def find(words: list[str]) -> tuple[str, list[str]]:
     """Split the arguments into the name of a command and the rest.
 
-    `train NAME` trains an experiment; where no command has its name, `NAME` alone does too. `bench NAME`
+    `train NAME` trains an experiment; so does `NAME` alone, unless it is the name of a command. `bench NAME`
     measures it.
     """
     experiments = experiment_names()
@@ -82,19 +82,19 @@ def find(words: list[str]) -> tuple[str, list[str]]:
             if name in known:
                 return name, typed[length:]
     if (gone := " ".join(words[:2])) in GONE:
-        raise UserError(f"`{gone}` is no longer part of pathgrad: it is {GONE[gone]}.")
+        raise UserError(f"`{gone}` is no longer part of pathgrad. Use {GONE[gone]}.")
     first, given = words[0], " ".join(words[1:2])
     inner = [name.split()[1] for name in known if name.startswith(f"{first} ")]
     if inner:
-        said = f"there is no `{first} {given}`." if given else f"`{first}` needs one word more."
-        raise UserError(f"{said} Choose from: {', '.join(inner)}.{_hint(given, inner)}")
+        problem = f"there is no `{first} {given}`." if given else f"`{first}` needs a second word."
+        raise UserError(f"{problem} Choose from: {', '.join(inner)}.{_hint(given, inner)}")
     firsts = list(dict.fromkeys(["train", *experiments, *(name.split()[0] for name in COMMANDS)]))
     raise UserError(f"there is no command {first!r}. Choose from: {', '.join(firsts)}.{_hint(first, firsts)}")
 
 
 def _hint(given: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    close = difflib.get_close_matches(given, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Files that commands write: where they may go, and what to say where they cannot."""
+"""Files that commands write: where they may go, and the errors if they cannot be written."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,18 +13,18 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_output(path: Path, *endings: str, option: str = "--out") -> None:
-    """Refuse to begin work whose result cannot be written."""
+    """Raise before the work begins if its result could not be written."""
     if path.suffix not in endings:
         raise UserError(f"{option} must end in {' or '.join(endings)}, got {path}.")
     if path.is_dir():
-        raise UserError(f"{option} {path} is a directory: name a file in it.")
+        raise UserError(f"{option} {path} is a directory. Name a file in it.")
     if not path.absolute().parent.is_dir():
-        raise UserError(f"There is no directory {path.absolute().parent} to write into.")
+        raise UserError(f"There is no directory {path.absolute().parent} to write to. Create it first.")
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the disk has against a file into a message for users."""
+    """Turn errors of the file system into messages for users."""
     try:
         yield
     except OSError as error:
@@ -32,7 +32,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_picture(figure: Figure, path: Path) -> None:
-    """Write a figure, and say where it is."""
+    """Write a figure, and print where it is."""
     with writing(path):
         save(figure, path)
     print(f"picture: {path}")

@@ -19,21 +19,21 @@ _GENERAL = ("all", "training", "time")
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a figure of one or several runs from what they have written; nothing is computed anew.
+    """Draw a figure of one or several runs from their files; nothing is computed again.
 
-    Every experiment offers figures of its own beside training and time, such as weights and draws of a flow.
-    Those need `pathgrad evaluate RUN` before.
+    Besides training and time, each experiment has its own figures, such as weights and draws of a flow. Run
+    `pathgrad evaluate RUN` before you draw those.
     """
 
     runs: Runs
-    """Directories of runs, or folders of such."""
+    """Directories of runs, or folders that contain such directories."""
     out: Path
     """Picture to write (.png, .svg, .pdf)."""
     figure: str = "all"
-    """training: curves against step (or epoch) and time. time: against time on a logarithmic scale, for
-    methods whose steps cannot be compared; the time of the runs they began with is counted. all: everything
-    about a single run, the training of several. Else the name of a figure that the experiment offers, or of a
-    number that its training logs; a wrong one is answered by the list of them."""
+    """training: curves against step (or epoch) and time. time: curves against time on a logarithmic scale,
+    for methods whose steps cannot be compared; the time of runs from which they started counts too. all:
+    everything about a single run, or the training of several. Or the name of one of the experiment's figures,
+    or of a number that its training logs; a wrong name prints the list."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -54,19 +54,19 @@ def run(prog: str, words: list[str]) -> int:
 
 
 def _panel(name: str, groups: list[pg.Group]) -> Panel:
-    """Return the panel of a name that all experiments at hand offer."""
+    """Return the panel with this name; raise unless every group's experiment has it."""
     for group in groups:
         known = _offered(group.first)
         if name not in known:
             raise UserError(
-                f"--figure {name} is not offered for {group.problem}: choose from "
+                f"There is no --figure {name} for {group.problem}. Choose from "
                 f"{', '.join([*_GENERAL, *known])}."
             )
     return _offered(groups[0].first)[name]
 
 
 def _offered(run: pg.Run) -> dict[str, Panel]:
-    """Return what the experiment of a run draws, and a curve of each number that its training logs."""
+    """Return the panels of a run's experiment, and a curve for each number that its training logs."""
     curves = {q.name: curve_panel(q, length_of(run)) for q in run.experiment.curves(run.options)}
     return curves | dict(run.experiment.panels())
 
@@ -75,7 +75,7 @@ def _warn_of_old(runs: list[pg.Run]) -> None:
     for run in runs:
         if run.evaluation and not run.is_evaluated:
             print(
-                f"pathgrad: the evaluation of {run.path} is of step {run.evaluation.get('step')}, the run "
-                f"now at step {run.last.step if run.last else 0}: {run.evaluate_command}",
+                f"pathgrad: the evaluation of {run.path} is from step {run.evaluation.get('step')}; the run "
+                f"is now at step {run.last.step if run.last else 0}. To update it: {run.evaluate_command}",
                 file=sys.stderr,
             )

@@ -15,20 +15,20 @@ from .outputs import check_output, writing
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Write one page of HTML about runs, finished or not: verdicts, curves, evaluation, draws, what was run.
+    """Write one HTML page about runs, finished or not: verdicts, curves, evaluation, draws, what was run.
 
-    Nothing is computed anew, and the page needs no network: send it as it is. What a run has not is said
-    there, with the command that makes it.
+    Nothing is computed again, and the page needs no network: you can send it as it is. If results of a run
+    are missing, the page names the command that produces them.
     """
 
     runs: Runs
-    """Directories of runs, or folders with such directories in them."""
+    """Directories of runs, or folders that contain such directories."""
     out: Path = Path("report.html")
-    """Page to write (.html). One that exists is replaced."""
+    """Page to write (.html). An existing page is replaced."""
     title: str | None = None
-    """Headline of the page; by default what was run."""
+    """Title of the page; by default what was run."""
     open: bool = False
-    """Show the page in the browser."""
+    """Open the page in the browser."""
 
 
 def run(prog: str, words: list[str]) -> int:

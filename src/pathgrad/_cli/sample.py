@@ -20,23 +20,23 @@ from .outputs import check_output, writing
 class Sample:
     """Draw from a trained run.
 
-    Of a flow: arrays x, log_q and log_weight (log p - log q). Averages weighted by exp(log_weight),
-    normalised, are averages over the target instead of over the flow. Of an autoencoder: images x drawn
-    from the prior, mean_pixel (from 0 to 1) and the latent z; the images it was trained on are not needed.
+    A flow gives arrays x, log_q and log_weight (log p - log q). Averages weighted by exp(log_weight),
+    normalised, are averages over the target instead of the flow. An autoencoder gives images x drawn from
+    the prior, mean_pixel (from 0 to 1) and the latent z; the images it was trained on are not needed.
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     out: Path
-    """File to write, .npz. One that exists is not touched without --overwrite."""
+    """File to write (.npz). An existing file is not touched without --overwrite."""
     n: int = 10000
     """Number of draws."""
     seed: int = 1
-    """Decides the draws."""
+    """Seed of the draws."""
     refine: int | None = None
-    """Times the solver steps of training to take. By default what the experiment recommends."""
+    """Take this many times the solver steps of training. By default what the experiment recommends."""
     overwrite: bool = False
-    """Replace the file."""
+    """Replace an existing file."""
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -44,9 +44,9 @@ def run(prog: str, words: list[str]) -> int:
     given = parse(Sample, prog, words)
     check_output(given.out, ".npz")
     if given.out.exists() and not given.overwrite:
-        raise UserError(f"{given.out} exists. Choose another --out, or replace it with --overwrite.")
+        raise UserError(f"{given.out} already exists. Choose another --out, or replace it with --overwrite.")
     arrays = pg.Run.open(given.run).sample(given.n, seed=given.seed, refine=given.refine)
-    # Compressed on the disk: in memory there would be everything twice.
+    # Compress on the disk: in memory, everything would be there twice.
     with writing(given.out), tempfile.TemporaryFile(dir=given.out.absolute().parent) as file:
         np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
         file.seek(0)

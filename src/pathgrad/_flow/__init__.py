@@ -1,1 +1,1 @@
-"""Push and pull: transforms, and the flow that they make."""
+"""Transforms, and the flows composed of them."""

@@ -1,4 +1,4 @@
-"""A base and the transforms that follow it: a density one can draw from and evaluate."""
+"""Flows: a base followed by transforms, a density that can be sampled and evaluated."""
 
 import math
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ Carry = Literal["x", "log_q", "score"]
 
 
 class Pulled(NamedTuple):
-    r"""Points that were carried back to the base.
+    r"""Points that were mapped back to the base.
 
     Attributes:
-        z: Where they come from.
-        log_q: $\ln q$ of the points as they were given, normalised.
-        solve: Cost and outcome of the ODE solves, `None` where there were none.
+        z: The points of the base that they come from.
+        log_q: $\ln q$ of the original points, normalised.
+        solve: Cost and outcome of the ODE solves, `None` if there were none.
     """
 
     z: Float[Array, "batch *event"]
@@ -36,22 +36,22 @@ class Pulled(NamedTuple):
 
 
 class Flow(eqx.Module):
-    """A normalised density: draws of a base, carried by transforms in order.
+    """A normalised density: draws of a base, mapped by transforms in order.
 
-    Every draw has a key of its own, split off from the one given. So a draw does not depend on how many
-    others are made with it, on chunks, or on devices (but for the step sizes that an adaptive integrator
+    Every draw has its own key, split from the one given. So a draw does not depend on how many others are
+    made with it, on chunks, or on devices (except through the step sizes that an adaptive integrator
     chooses for a whole chunk).
 
     Attributes:
-        base: Where draws begin.
-        transforms: Applied in order.
+        base: The distribution that draws start from.
+        transforms: The maps, applied in order.
     """
 
     base: AbstractBase
     transforms: tuple[AbstractTransform, ...]
 
     def __init__(self, base: AbstractBase, transforms: Sequence[AbstractTransform] = ()) -> None:
-        """Compose a flow. Without transforms it is the base itself, a family in closed form."""
+        """Compose a flow. Without transforms it is the base itself."""
         self.base, self.transforms = base, tuple(transforms)
 
     def __check_init__(self):
@@ -70,19 +70,19 @@ class Flow(eqx.Module):
 
     @property
     def is_solved(self) -> bool:
-        """Whether an ODE solver stands behind any of its numbers."""
+        """Whether any of its transforms uses an ODE solver."""
         return any(transform.is_solved for transform in self.transforms)
 
     @property
     def draws_at_once(self) -> int:
-        """How many draws are solved at a time, unless told otherwise: few enough to bound the memory."""
-        # Some 2^18 numbers of state: hidden layers are tens of times that, still below a gigabyte.
+        """Default number of draws solved at a time: few enough to bound the memory."""
+        # About 2^18 numbers of state: hidden layers take tens of times that, still below a gigabyte.
         return min(8192, max(64, 2**18 // max(1, math.prod(self.shape))))
 
     def sample(
         self, *, key: Key[Array, ""], n: int, chunk: int | None = None
     ) -> Float[Array, "batch *event"]:
-        """Draw `n` points. No density is computed, so this is the cheapest way to have them."""
+        """Draw `n` points. No density is computed, so this is the cheapest way to get them."""
         return self.draw("x", key=key, n=n, chunk=chunk, throw=True).x
 
     def sample_and_log_prob(
@@ -110,14 +110,14 @@ class Flow(eqx.Module):
         chunk: int | None = None,
         throw: bool = False,
     ) -> Draw:
-        """Draw `n` points that carry as much as asked: `"x"`, also `"log_q"`, also `"score"`.
+        """Draw `n` points, alone or together with their log density and score.
 
         Args:
-            carry: What goes with the points; each word includes those before it.
-            key: Source of all noise; or one for each draw, as when devices share a batch.
+            carry: `"x"` for points alone, `"log_q"` for log densities too, `"score"` for these and scores.
+            key: Source of all noise; or one key for each draw, for devices that share a batch.
             n: Number of draws. With `PerDraw` leaves it must be their length.
             chunk: Draws solved at a time; the default bounds the memory. `n` for one solve.
-            throw: Whether a failed solve raises. If not, its draws are NaN and `solve` says so.
+            throw: Whether a failed solve raises. If not, its draws are NaN and `solve` shows why.
         """
         check_at_least_one(n=n, chunk=chunk)
         self._check_draws(n)
@@ -136,11 +136,11 @@ class Flow(eqx.Module):
         chunk: int | None = None,
         throw: bool = True,
     ) -> Float[Array, " batch"]:
-        """Return the log density of given points, by solving the transforms backwards.
+        """Return the log density of given points, by following the transforms backwards.
 
         Args:
             x: Points, batch axis first.
-            key: Needed where a `Hutchinson` divergence draws noise. The key of a draw repeats its noise.
+            key: Needed for the noise of a `Hutchinson` divergence. The key of `draw` repeats its noise.
             chunk: Points solved at a time; the default bounds the memory.
             throw: Whether a failed solve raises; if not, its densities are NaN.
         """
@@ -173,16 +173,16 @@ class Flow(eqx.Module):
         return Flow(self.base, [transform.refined(factor) for transform in self.transforms])
 
     def tallied(self, tally: Tally | None) -> "Flow":
-        """Return the same flow, which counts the field evaluations of its backward pass in a tally."""
+        """Return the same flow, with the field evaluations of its backward pass counted in a tally."""
         if tally is None:
             return self
         return Flow(self.base, [transform.tallied(tally) for transform in self.transforms])
 
     def push(self, carry: Carry, *, keys: Key[Array, " batch"]) -> Draw:
-        """Make one draw for each key, which carries as much as asked, as by `draw`.
+        """Make one draw for each key; `carry` is as in `draw`.
 
-        What `draw` does with each chunk of its draws: not compiled, in one solve, nothing raised. It is for
-        those who write estimators. `pull` with the same keys sees the same noise.
+        This is what `draw` does with each chunk: not compiled, in one solve, without raising. Use it to write
+        your own estimators. `pull` with the same keys sees the same noise.
         """
         x, log_choice = over_draws(lambda b, k: b.draw(key=jr.fold_in(k, 0)), self.base, keys)
         draw = Draw(x, log_choice=log_choice)
@@ -190,18 +190,18 @@ class Flow(eqx.Module):
             draw = Draw(x, over_draws(lambda b, x: b.log_prob(x), self.base, x), None, log_choice)
         if carry == "score":
             value_and_score = jax.value_and_grad(lambda x, b: b.log_prob(x))
-            # Along the path, density and score are numbers, not functions of the parameters.
-            found = over_draws(lambda b, x: value_and_score(x, b), freeze(self.base), freeze(x))
-            log_q, score = freeze(found)
+            # Along the path, density and score are constants, not functions of the parameters.
+            results = over_draws(lambda b, x: value_and_score(x, b), freeze(self.base), freeze(x))
+            log_q, score = freeze(results)
             draw = Draw(x, log_q, score, log_choice)
         for i, transform in enumerate(self.transforms):
             draw = transform.push(draw, keys=_noise_keys(keys, i))
         return draw
 
     def pull(self, x: Float[Array, "batch *event"], *, keys: Key[Array, " batch"]) -> Pulled:
-        """Carry points backwards through the transforms, to the base, each with a key for divergence noise.
+        """Map points back to the base, each with a key for divergence noise.
 
-        What `log_prob` does with each chunk of its points: not compiled, in one solve, nothing raised.
+        This is what `log_prob` does with each chunk: not compiled, in one solve, without raising.
         """
         log_det = jnp.zeros(x.shape[0], x.dtype)
         solve = None
@@ -213,11 +213,11 @@ class Flow(eqx.Module):
         return Pulled(x, log_q, solve)
 
     def _check_draws(self, n: int) -> None:
-        own = number_of_draws(self)
-        if own is not None and own != n:
+        required = number_of_draws(self)
+        if required is not None and required != n:
             raise ValueError(
-                f"This flow has `PerDraw` leaves for {own} draws, and {n} were asked for. "
-                "Repeat the leaves to have several draws of each."
+                f"This flow has `PerDraw` leaves for {required} draws, and {n} were asked for. "
+                "Repeat the leaves to get several draws of each."
             )
 
 

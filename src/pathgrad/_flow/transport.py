@@ -1,19 +1,19 @@
-r"""The paper's algorithm: carry draws along the flow, and know which gradient goes back.
+r"""The algorithm of Vaitl et al. 2022: move draws along the flow, with path or total gradients.
 
-Along $\dot z = f(z, t)$ a draw takes with it its log density and, for path gradients, the gradient
-$s = \nabla_z \ln q$ of it (Theorem 4.1 of Vaitl et al. 2022):
+(*Path-Gradient Estimators for Continuous Normalizing Flows*, ICML.) Along $\dot z = f(z, t)$ a draw carries
+its log density and, for path gradients, the gradient of that, $s = \nabla_z \ln q$ (Theorem 4.1):
 
 $$\frac{d}{dt}\ln q = -\nabla\cdot f, \qquad \frac{ds}{dt} = -s\,J_f - \nabla_z(\nabla\cdot f).$$
 
-One vector-Jacobian product of $z \mapsto (f, \nabla\cdot f)$ with cotangent $(-s, -1)$ is the whole
+One vector-Jacobian product of $z \mapsto (f, \nabla\cdot f)$ with cotangent $(-s, -1)$ gives the whole
 right-hand side of the second. `motion` is that system (Algorithm 1, "Forw-Aug"), `transport` the solve with
-its gradient rule (the reverse pass of Algorithm 2).
+its gradient rule (the backward pass of Algorithm 2).
 
-Two rules, told apart by what the state carries:
+What the state carries decides between two gradient rules:
 
-- *path*: the state has a score. Only `z` is live. The way back is the adjoint of the sampling map alone, so
-  it needs no divergence at all; this is where the path gradient is cheaper than the usual one.
-- *total*: no score. Everything carried is live, and the way back goes through the divergence too.
+- *path*: the state has a score. Only `z` is differentiated. The backward pass is the adjoint of the sampling
+  map alone and needs no divergence; this is where the path gradient is cheaper than the usual one.
+- *total*: no score. Everything is differentiated, and the backward pass includes the divergence.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from .._words.tree import PerDraw, freeze, over_draws
 
 
 class State(eqx.Module):
-    """What moves. `None` stands for what is not carried along."""
+    """The state of a solve; `None` for what is not carried along."""
 
     x: Float[Array, "batch *event"]
     log_q: Float[Array, " batch"] | None = None
@@ -40,7 +40,7 @@ class State(eqx.Module):
 
 
 class Dynamics(eqx.Module):
-    """What makes it move: shared leaves, and `PerDraw` ones (the noise always)."""
+    """What moves the state. Leaves are shared by all draws or `PerDraw`, as the noise always is."""
 
     field: Any
     divergence: AbstractDivergence | None = None
@@ -49,7 +49,7 @@ class Dynamics(eqx.Module):
 
 
 class Route(eqx.Module):
-    """From when to when, by which integrator, and by which adjoint back."""
+    """How to solve: the integrator, the adjoint for the backward pass, and the time interval."""
 
     integrator: AbstractIntegrator
     adjoint: AbstractAdjoint
@@ -57,7 +57,7 @@ class Route(eqx.Module):
 
 
 class Live(NamedTuple):
-    """What gradients go back to."""
+    """What is differentiated."""
 
     state: State
     dynamics: Dynamics
@@ -65,7 +65,7 @@ class Live(NamedTuple):
 
 
 def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
-    """Return the time derivative of whatever the state carries: Algorithm 1 of the paper."""
+    """Return the time derivative of whatever the state carries: Algorithm 1 of Vaitl et al. 2022."""
     if state.log_q is None:
         return State(over_draws(lambda d, x: d.field(t, x), dynamics, state.x))
 
@@ -78,7 +78,7 @@ def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
 
     def augmented(d, x, score):
         (velocity, divergence), pull = jax.vjp(lambda x: velocity_and_divergence(d, x), x)
-        # Minus, because a covector is carried along: Theorem 4.1.
+        # Minus, because the score is a covector: Theorem 4.1.
         (score_rate,) = pull((-score, -jnp.ones_like(divergence)))
         return velocity, -divergence, score_rate
 
@@ -88,16 +88,16 @@ def motion(t: Float[Array, ""], state: State, dynamics: Dynamics) -> State:
 def transport(
     state: State, dynamics: Dynamics, route: Route, tally: Tally | None = None
 ) -> tuple[State, SolveInfo]:
-    """Carry a state from one end of the route to the other, by one solve."""
+    """Move a state from one end of the interval to the other, in one solve."""
     if state.score is None:
         return _transport(Live(state, dynamics, tally), None, route)
     live = Live(State(state.x), Dynamics(dynamics.field), tally)
-    passengers = Passengers(state.log_q, state.score, dynamics.divergence, dynamics.prepared, dynamics.noise)
-    return _transport(live, freeze(passengers), route)
+    frozen = Frozen(state.log_q, state.score, dynamics.divergence, dynamics.prepared, dynamics.noise)
+    return _transport(live, freeze(frozen), route)
 
 
-class Passengers(NamedTuple):
-    """What the path rule takes along without differentiating it."""
+class Frozen(NamedTuple):
+    """What the path rule carries along without differentiating it."""
 
     log_q: Array | None
     score: Array
@@ -106,39 +106,39 @@ class Passengers(NamedTuple):
     noise: PerDraw | None
 
 
-def _board(live: Live, taken: Passengers | None) -> tuple[State, Dynamics]:
-    """Put the live part together with its passengers, where there are any."""
-    if taken is None:
+def _joined(live: Live, frozen: Frozen | None) -> tuple[State, Dynamics]:
+    """Join the live part with the frozen one, if there is any."""
+    if frozen is None:
         return live.state, live.dynamics
     return (
-        State(live.state.x, taken.log_q, taken.score),
-        Dynamics(live.dynamics.field, taken.divergence, taken.prepared, taken.noise),
+        State(live.state.x, frozen.log_q, frozen.score),
+        Dynamics(live.dynamics.field, frozen.divergence, frozen.prepared, frozen.noise),
     )
 
 
-def _live_part(state: State, taken: Passengers | None) -> State:
-    return state if taken is None else State(state.x)
+def _live_part(state: State, frozen: Frozen | None) -> State:
+    return state if frozen is None else State(state.x)
 
 
 @eqx.filter_custom_vjp
-def _transport(live, taken, route):
-    state, dynamics = _board(live, taken)
+def _transport(live, frozen, route):
+    state, dynamics = _joined(live, frozen)
     return route.integrator.integrate(motion, state, dynamics, *route.interval, norm=largest_rms)
 
 
 @_transport.def_fwd
-def _transport_forward(perturbed, live, taken, route):
-    state, dynamics = _board(live, taken)
+def _transport_forward(perturbed, live, frozen, route):
+    state, dynamics = _joined(live, frozen)
     state, info, memory = route.adjoint.forward(
-        route.integrator, motion, state, dynamics, route.interval, live=lambda state: _live_part(state, taken)
+        route.integrator, motion, state, dynamics, route.interval, live=lambda s: _live_part(s, frozen)
     )
     return (state, info), memory
 
 
 @_transport.def_bwd
-def _transport_backward(memory, cotangents, perturbed, live, taken, route):
+def _transport_backward(memory, cotangents, perturbed, live, frozen, route):
     state = live.state
-    cotangent = _live_part(cotangents[0], taken)
+    cotangent = _live_part(cotangents[0], frozen)
     # An output that nothing depends on has the cotangent None.
     x_cotangent = jnp.zeros_like(state.x) if cotangent.x is None else cotangent.x
     log_q_cotangent = cotangent.log_q

@@ -1,4 +1,4 @@
-"""Can backsolve be trusted on this flow? Ask the flow."""
+"""Check whether the gradients of `Backsolve` can be trusted on a given flow."""
 
 import dataclasses
 import enum
@@ -20,12 +20,12 @@ from .objectives import reverse_kl
 
 
 class Agreement(enum.Enum):
-    """How two gradients of the same draws compare. The value is what to say about it."""
+    """How two gradients of the same draws compare. The value is a template for the message."""
 
     WITHIN_TOLERANCE = "Backsolve can be trusted here: {compared}."
     WITHIN_NOISE = (
-        "Backsolve is doubtful here: {compared}. It is hidden by the noise now, but it is a bias and will "
-        "not average out. Take more steps or tighter tolerances, or use `Discrete()`."
+        "Backsolve is doubtful here: {compared}. The noise hides the difference now, but it is a bias and "
+        "will not average out. Take more steps or tighter tolerances, or use `Discrete()`."
     )
     APART = (
         "Do not trust Backsolve here: {compared}. Take more steps or tighter tolerances, or use `Discrete()`."
@@ -38,11 +38,11 @@ class Agreement(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class GradientCheck:
-    """The gradients of the two adjoints on the same draws, compared. Printed, it says what to do.
+    """A comparison of the gradients of the two adjoints on the same draws. Print it for advice.
 
     Attributes:
-        relative_difference: Norm of the difference over the norm of the discrete gradient.
-        noise: Norm of the gradient's own Monte Carlo error at this batch, on the same scale.
+        relative_difference: Norm of the difference, divided by the norm of the discrete gradient.
+        noise: Norm of the gradient's Monte Carlo error for these draws, divided by the same norm.
         tolerance: Relative difference up to which backsolve counts as right.
     """
 
@@ -62,14 +62,13 @@ class GradientCheck:
 
     @property
     def trusted(self) -> bool:
-        """Whether backsolve is safe here."""
+        """Whether backsolve can be trusted on this flow."""
         return self.agreement is Agreement.WITHIN_TOLERANCE
 
     def __str__(self) -> str:
         compared = (
-            "backsolve differs from the exact gradient of the steps taken by "
-            f"{self.relative_difference:.1e} of its norm (Monte Carlo error of the gradient itself: "
-            f"{self.noise:.1e})"
+            "its relative difference from the exact gradient of the steps taken is "
+            f"{self.relative_difference:.1e} (Monte Carlo error of the gradient itself: {self.noise:.1e})"
         )
         return self.agreement.value.format(compared=compared)
 
@@ -84,26 +83,26 @@ def check_gradients(
     max_steps: int = 4096,
     tolerance: float = 1e-2,
 ) -> GradientCheck:
-    """Compare the discrete and the backsolve adjoint on your own flow and say which to use.
+    """Compare the discrete and the backsolve adjoint on your own flow.
 
     Args:
         flow: Any flow with at least one `CNF`.
         target: An object with `log_prob(x)` for one point.
         key: Source of the draws, the same for both.
-        n: Number of draws, made in four batches (of `n` each where the flow has `PerDraw` leaves).
-        estimator: Whose gradient is compared.
-        max_steps: Room for the recorded steps of adaptive solves.
+        n: Number of draws, made in four batches (of `n` each if the flow has `PerDraw` leaves).
+        estimator: The estimator whose gradients are compared.
+        max_steps: Largest number of steps that can be recorded of an adaptive solve.
         tolerance: Relative difference up to which backsolve counts as right.
     """
     if not any(isinstance(transform, CNF) for transform in flow.transforms):
         raise ValueError("`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`.")
     discrete, noise = _gradient_and_noise(_with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator)
     backsolve, _ = _gradient_and_noise(_with_adjoint(flow, Backsolve()), target, key, n, estimator)
-    size, apart = float(np.linalg.norm(discrete)), float(np.linalg.norm(backsolve - discrete))
-    if size == apart == 0:  # where q = p, both may be exactly zero
+    size, distance = float(np.linalg.norm(discrete)), float(np.linalg.norm(backsolve - discrete))
+    if size == distance == 0:  # where q = p, both may be exactly zero
         difference = noise = 0.0
     else:
-        difference, noise = (x / size if size != 0 else np.inf for x in (apart, noise))
+        difference, noise = (x / size if size != 0 else np.inf for x in (distance, noise))
     return GradientCheck(float(difference), float(noise), tolerance)
 
 

@@ -1,4 +1,4 @@
-"""The difference between the total and the path gradient, for its own sake."""
+"""The score term: the difference between the total and the path gradient."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from .._words.tree import freeze, number_of_draws
 
 
 class ScoreTerm(NamedTuple):
-    """Moments of the score term over draws of the flow, in the order of `ravel`.
+    """Moments of the score term over draws of the flow, with all parameters in one vector.
 
     Attributes:
         mean: Zero up to Monte Carlo error, whatever the flow.
@@ -34,7 +34,7 @@ class ScoreTerm(NamedTuple):
 def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) -> ScoreTerm:
     r"""Return $\partial_\theta \ln q_\theta(x)$ at fixed draws $x \sim q_\theta$, draw by draw.
 
-    This is what `TotalGradient` has and `PathGradient` has not. It is for diagnosis and for small flows:
+    This is the part of `TotalGradient` that `PathGradient` leaves out. It is for diagnosis and small flows:
     one vector of all parameters is kept for every draw.
 
     Args:
@@ -44,7 +44,7 @@ def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) ->
         at_once: Draws differentiated at a time.
     """
     if number_of_draws(flow) is not None:
-        raise ValueError("`score_term` is for flows without `PerDraw` leaves: every draw has its own.")
+        raise ValueError("`score_term` cannot take `PerDraw` leaves: draws must share all parameters.")
     parameters, static = eqx.partition(flow, eqx.is_inexact_array)
     vector, unravel = ravel_pytree(parameters)
     if vector.size == 0:

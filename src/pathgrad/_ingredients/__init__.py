@@ -1,1 +1,1 @@
-"""Targets, bases, fields and divergences: what speaks of one point."""
+"""Targets, bases, fields and divergences: everything that is defined for one point."""

@@ -1,4 +1,4 @@
-"""Densities that can be drawn from directly: where a flow begins, or a whole family in itself."""
+"""Densities that can be sampled directly: the base of a flow, or a variational family on their own."""
 
 import math
 from abc import abstractmethod
@@ -15,10 +15,7 @@ from .._words.tree import Leaf, one_draw
 
 
 class AbstractBase(eqx.Module):
-    """A normalised density in closed form, with draws that can be differentiated.
-
-    Every method speaks of one point.
-    """
+    """A normalised density in closed form, with differentiable draws. Every method works on one point."""
 
     @property
     @abstractmethod
@@ -29,9 +26,8 @@ class AbstractBase(eqx.Module):
     def draw(self, *, key: Key[Array, ""]) -> tuple[Float[Array, "*event"], Float[Array, ""] | None]:
         """Return one point and the log-probability of the discrete choice behind it.
 
-        The point is a differentiable function of the parameters at fixed noise. Where a choice was
-        made that has no such function (a component of a mixture), its log-probability comes with it;
-        otherwise `None`.
+        The point is a differentiable function of the parameters at fixed noise. A discrete choice (the
+        component of a mixture) is not, so its log-probability is returned too; `None` if there is none.
         """
 
     @abstractmethod
@@ -40,18 +36,18 @@ class AbstractBase(eqx.Module):
 
 
 def floating(x: Any) -> Array:
-    """Return an array of real numbers, also from integers: those could not be trained."""
+    """Return a floating-point array, also from integers, which could not be trained."""
     x = jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 
 
 def standard_log_prob(z: Array) -> Array:
-    """Return the log density of independent standard normals, summed over the point."""
+    """Return the log density of independent standard normals, summed over the coordinates."""
     return -0.5 * jnp.vdot(z, z) - 0.5 * math.log(2 * math.pi) * z.size
 
 
 class StandardNormal(AbstractBase):
-    """Independent standard normals, in points of any shape. Nothing to train.
+    """Independent standard normals, for points of any shape. It has no parameters.
 
     Attributes:
         event_shape: Shape of one point, such as `(2,)` or `(L, L)`.
@@ -74,24 +70,24 @@ class DiagonalNormal(AbstractBase):
     """Independent normals with trainable mean and scale.
 
     Attributes:
-        mean: One entry for each of the point.
-        log_scale: Logarithm of the standard deviation.
+        mean: Mean of each coordinate.
+        log_scale: Logarithm of the standard deviation of each coordinate.
     """
 
     mean: Leaf
     log_scale: Leaf
 
     def __check_init__(self):
-        own = one_draw(self)
-        if own.mean.shape != own.log_scale.shape:
+        one = one_draw(self)
+        if one.mean.shape != one.log_scale.shape:
             raise ValueError(
-                f"`mean` and `log_scale` must have the same shape, got {own.mean.shape} and "
-                f"{own.log_scale.shape}."
+                f"`mean` and `log_scale` must have the same shape, got {one.mean.shape} and "
+                f"{one.log_scale.shape}."
             )
 
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "DiagonalNormal":
-        """Begin with mean zero and scale one."""
+        """Return a normal with mean zero and scale one."""
         return cls(jnp.zeros(shape), jnp.zeros(shape))
 
     @property
@@ -111,8 +107,8 @@ class FullNormal(AbstractBase):
     r"""A normal with trainable mean and full covariance $L L^\top$.
 
     Attributes:
-        mean: Of the shape of a point.
-        lower: Below the diagonal the entries of $L$; the part above is ignored.
+        mean: The mean, with the shape of a point.
+        lower: Entries of $L$ below the diagonal; the rest of this matrix is ignored.
         log_diagonal: Logarithm of the diagonal of $L$.
     """
 
@@ -121,23 +117,23 @@ class FullNormal(AbstractBase):
     log_diagonal: Leaf
 
     def __check_init__(self):
-        own = one_draw(self)
-        size = own.mean.size
-        if own.lower.shape != (size, size) or own.log_diagonal.shape != (size,):
+        one = one_draw(self)
+        size = one.mean.size
+        if one.lower.shape != (size, size) or one.log_diagonal.shape != (size,):
             raise ValueError(
                 f"A mean of {size} numbers needs `lower` of shape {(size, size)} and `log_diagonal` of shape "
-                f"{(size,)}, got {own.lower.shape} and {own.log_diagonal.shape}."
+                f"{(size,)}, got {one.lower.shape} and {one.log_diagonal.shape}."
             )
 
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "FullNormal":
-        """Begin with mean zero and unit covariance."""
+        """Return a normal with mean zero and unit covariance."""
         size = math.prod(shape)
         return cls(jnp.zeros(shape), jnp.zeros((size, size)), jnp.zeros(size))
 
     @classmethod
     def from_covariance(cls, mean: Any, covariance: Any) -> "FullNormal":
-        """Begin with a given mean and covariance."""
+        """Return the normal with a given mean and covariance."""
         factor = jnp.linalg.cholesky(floating(covariance))
         return cls(floating(mean), jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
 
@@ -162,7 +158,7 @@ class FullNormal(AbstractBase):
 class NormalMixture(AbstractBase):
     """A mixture of diagonal normals with trainable weights, means and scales.
 
-    A draw picks a component, then a point of it. The point is differentiated along its path; the
+    A draw picks a component, then a point from it. The point is differentiated along its path; the
     pick, which has no path, through its log-probability (`Draw.log_choice`).
 
     Attributes:
@@ -177,16 +173,16 @@ class NormalMixture(AbstractBase):
 
     @classmethod
     def at(cls, means: Any, scale: float = 1.0) -> "NormalMixture":
-        """Begin with equal weights, the given means and one scale."""
+        """Return a mixture with equal weights, the given means and one common scale."""
         means = floating(means)
         return cls(jnp.zeros(means.shape[0], means.dtype), means, jnp.full_like(means, jnp.log(scale)))
 
     def __check_init__(self):
-        own = one_draw(self)
-        if own.means.shape != own.log_scales.shape or own.logits.shape != own.means.shape[:1]:
+        one = one_draw(self)
+        if one.means.shape != one.log_scales.shape or one.logits.shape != one.means.shape[:1]:
             raise ValueError(
                 "A mixture needs one logit, one mean and one log-scale for each component; got "
-                f"logits {own.logits.shape}, means {own.means.shape}, log-scales {own.log_scales.shape}."
+                f"logits {one.logits.shape}, means {one.means.shape}, log-scales {one.log_scales.shape}."
             )
 
     @property
@@ -200,5 +196,5 @@ class NormalMixture(AbstractBase):
         return x, jax.nn.log_softmax(self.logits)[pick]
 
     def log_prob(self, x):
-        each = jax.vmap(lambda m, s: DiagonalNormal(m, s).log_prob(x))(self.means, self.log_scales)
-        return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + each)
+        log_probs = jax.vmap(lambda m, s: DiagonalNormal(m, s).log_prob(x))(self.means, self.log_scales)
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.logits) + log_probs)

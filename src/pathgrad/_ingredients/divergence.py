@@ -1,4 +1,4 @@
-r"""How the divergence $\nabla \cdot f$ of a field is computed: exactly, by noise, or in closed form."""
+r"""Ways to compute the divergence $\nabla \cdot f$ of a field: exactly, with noise, or in closed form."""
 
 from abc import abstractmethod
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from .fields import AbstractTractableField
 
 
 class AbstractDivergence(eqx.Module):
-    """Velocity and divergence of a field at one point, from as much shared work as possible."""
+    """A way to compute velocity and divergence of a field at one point, sharing as much work as possible."""
 
     @property
     @abstractmethod
@@ -22,14 +22,14 @@ class AbstractDivergence(eqx.Module):
         """Whether the divergence is only estimated."""
 
     def check(self, field: Any) -> None:
-        """Raise a `ValueError` that names the remedy if the field is not one we can serve. Most serve all."""
+        """Raise a `ValueError` that says what to do if this cannot be used with the field. Most can."""
 
     def prepare(self, field: Any) -> PyTree:
-        """Return what depends on the field's parameters only: made once per solve, not per evaluation."""
+        """Return what depends on the field's parameters only: computed once per solve, not per evaluation."""
         return None
 
     def noise(self, shape: tuple[int, ...], dtype: Any, *, key: Key[Array, ""]) -> Array | None:
-        """Draw the noise of one draw and one solve, `None` where there is none."""
+        """Return the noise for one draw in one solve, or `None` if there is none."""
         return None
 
     @abstractmethod
@@ -39,12 +39,12 @@ class AbstractDivergence(eqx.Module):
         """Return the velocity and its divergence (or an unbiased estimate of it)."""
 
     def exact(self, field: Any) -> "AbstractDivergence":
-        """Return the cheapest divergence without noise for this field."""
+        """Return the cheapest noise-free divergence for this field."""
         return exact_divergence(field)
 
 
 def exact_divergence(field: Any) -> "AbstractDivergence":
-    """Return the cheapest divergence without noise that the field offers."""
+    """Return the cheapest noise-free divergence that the field allows."""
     tractable = isinstance(field, AbstractTractableField) and field.why_not_tractable is None
     return ClosedForm() if tractable else Exact()
 
@@ -66,20 +66,20 @@ class Exact(AbstractDivergence):
 class Hutchinson(AbstractDivergence):
     r"""The estimate $\varepsilon^\top J \varepsilon$, averaged over `probes` independent vectors.
 
-    Unbiased, for one extra forward pass per probe. The noise is drawn once per draw and solve; `log q`
-    and the score share it, so that the score is the exact gradient of the noisy `log q`. It does not
+    Unbiased, for one extra forward pass per probe. The noise is sampled once per draw and solve; `log q`
+    and the score share it, so that the score is the exact gradient of the noisy `log q`. The noise does not
     vanish at the optimum, and it biases importance weights: evaluate with `flow.exact()`.
 
     Attributes:
         probes: Number of noise vectors.
-        noise_kind: `"rademacher"` (signs; the smaller variance) or `"gaussian"` (as in the paper).
+        noise_kind: `"rademacher"` (random signs; less variance) or `"gaussian"` (as in Vaitl et al. 2022).
     """
 
     probes: int = eqx.field(static=True)
     noise_kind: str = eqx.field(static=True)
 
     def __init__(self, probes: int = 1, noise: Literal["rademacher", "gaussian"] = "rademacher") -> None:
-        """Choose the number of vectors, and their kind of noise."""
+        """Choose the number of noise vectors and the kind of noise."""
         check_at_least_one(probes=probes)
         if noise not in ("rademacher", "gaussian"):
             raise ValueError(f"`noise` must be 'rademacher' or 'gaussian', got {noise!r}.")
@@ -96,7 +96,7 @@ class Hutchinson(AbstractDivergence):
     def __call__(self, field, t, x, prepared, noise):
         assert noise is not None
         if self.probes == 1:
-            # Without the probe axis, so that the batch axis alone makes a plain matrix product.
+            # No probe axis here, so that mapping over the batch gives a plain matrix product.
             velocity, pushed = jax.jvp(lambda y: field(t, y), (x,), (noise[0],))
             return velocity, jnp.vdot(noise[0], pushed)
         velocity, push = jax.linearize(lambda y: field(t, y), x)
@@ -105,7 +105,7 @@ class Hutchinson(AbstractDivergence):
 
 
 class ClosedForm(AbstractDivergence):
-    """The field's own formula for its divergence: exact, at about the price of a Hutchinson probe."""
+    """The field's own formula for its divergence: exact, at about the cost of one Hutchinson probe."""
 
     @property
     def is_noisy(self):
@@ -114,7 +114,7 @@ class ClosedForm(AbstractDivergence):
     def check(self, field):
         if not isinstance(field, AbstractTractableField):
             raise ValueError(
-                f"`ClosedForm` needs a field that knows its divergence (an `AbstractTractableField`); "
+                f"`ClosedForm` needs a field with a formula for its divergence, an `AbstractTractableField`; "
                 f"got {type(field).__name__}. Use `Exact()` or `Hutchinson()`."
             )
         if field.why_not_tractable is not None:

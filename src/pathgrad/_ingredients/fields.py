@@ -1,4 +1,4 @@
-"""Velocity fields: any Equinox module called as `field(t, x)` for one point. Some know their divergence."""
+"""Velocity fields: any Equinox module called as `field(t, x)` for one point."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from .._words.errors import check_at_least_one
 
 
 class AbstractTractableField(eqx.Module):
-    """A field whose divergence has a closed form, so that `ClosedForm` can be asked of it.
+    """A field whose divergence has a closed form, so that `ClosedForm` can be used.
 
-    Any other Equinox module called as `field(t, x)` is a field too; it just cannot offer this.
+    Any other Equinox module called as `field(t, x)` is a field too; it just has no such formula.
     """
 
     @property
@@ -32,17 +32,17 @@ class AbstractTractableField(eqx.Module):
 
     @abstractmethod
     def prepare(self) -> PyTree:
-        """Return what `velocity_and_divergence` needs and depends on parameters only."""
+        """Return what `velocity_and_divergence` needs that depends on the parameters only."""
 
     @abstractmethod
     def velocity_and_divergence(
         self, t: Float[Array, ""], x: Float[Array, "*event"], prepared: PyTree
     ) -> tuple[Float[Array, "*event"], Float[Array, ""]]:
-        """Return velocity and exact divergence of one point."""
+        """Return velocity and exact divergence at one point."""
 
 
 class _Layer(eqx.Module):
-    """An affine map of `x` in which time is one more input."""
+    """An affine map of `x`, with time as an additional input."""
 
     weight: Float[Array, "out in"]
     time: Float[Array, " out"]
@@ -60,15 +60,15 @@ def _layer(key: Key[Array, ""], size_in: int, size_out: int, scale: float) -> _L
 
 
 class MLPField(AbstractTractableField):
-    r"""A perceptron velocity field on points of any shape; time enters every layer.
+    r"""A neural network (MLP) as velocity field for points of any shape; time enters every layer.
 
     With one hidden layer, $v = W_2\,\sigma(W_1 x)$, the divergence is
     $\sigma'(h) \cdot \mathrm{diag}(W_1 W_2)$. With two, $v = W_3\,\sigma(W_2\,\sigma(W_1 x))$, it is
-    $\sigma'(h_2)^\top M\, \sigma'(h_1)$ with $M = W_2 \circ (W_1 W_3)^\top$, made once per solve: one more
-    matrix-vector product per point instead of one pass per dimension, and no noise.
+    $\sigma'(h_2)^\top M\, \sigma'(h_1)$ with $M = W_2 \circ (W_1 W_3)^\top$, computed once per solve: one
+    more matrix-vector product per point instead of one pass per dimension, and no noise.
 
     Attributes:
-        layers: The affine maps, input to output.
+        layers: The affine maps, from input to output.
         activation: A smooth elementwise function.
     """
 
@@ -85,15 +85,15 @@ class MLPField(AbstractTractableField):
         activation: Callable[[Array], Array] = jnp.tanh,
         output_scale: float = 0.1,
     ) -> None:
-        """Build a field for points with `dim` numbers in all.
+        """Build a field for points with `dim` entries.
 
         Args:
             dim: Number of entries of a point, whatever its shape.
             width: Units in each hidden layer.
             depth: Number of hidden layers; the closed form exists for one and two.
             key: Source of the initial weights.
-            activation: A smooth elementwise function. (The score needs its second derivative: `relu` will
-                not do.)
+            activation: A smooth elementwise function. (The score needs its second derivative, so `relu`
+                does not work.)
             output_scale: Factor on the initial weights of the last layer. Small, so that training
                 starts near the identity; not zero, so that every weight has a gradient.
         """

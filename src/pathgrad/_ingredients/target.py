@@ -1,4 +1,4 @@
-"""The density to be approximated."""
+"""Targets: the densities to approximate."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 @runtime_checkable
 class Target(Protocol):
-    """Anything with a log density of one point. It may hold trainable leaves (a decoder)."""
+    """Any object with a log density of one point. It may hold trainable arrays (a decoder's)."""
 
     def log_prob(self, x: Any, /) -> Any:
         """Return the log density of one point, up to a constant."""
@@ -19,7 +19,7 @@ class Target(Protocol):
 
 
 class LogDensity(eqx.Module):
-    """A target made of any JAX function of one point.
+    """A target made from any JAX function of one point.
 
     Attributes:
         log_prob: Returns the log density of one point as a scalar, up to a constant.
@@ -47,7 +47,7 @@ class LogDensity(eqx.Module):
 
 
 def log_prob_of(target: Target, x: Float[Array, "*event"]) -> Float[Array, ""]:
-    """Call the target on one point and insist on a scalar."""
+    """Return the target's log density of one point, after checking that it is a scalar."""
     value = jnp.asarray(target.log_prob(x))
     if value.shape != ():
         raise ValueError(

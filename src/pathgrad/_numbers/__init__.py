@@ -1,1 +1,1 @@
-"""What a flow is worth: evaluation, and the verdict as a value."""
+"""How good a flow is: its evaluation, and the verdict on it."""

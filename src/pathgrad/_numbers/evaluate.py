@@ -1,4 +1,4 @@
-"""How good is a flow? Numbers with errors, and a verdict that follows from them."""
+"""Evaluate a flow: numbers with errors, and a verdict that follows from them."""
 
 import dataclasses
 import math
@@ -27,29 +27,29 @@ _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What importance weights say about a flow. Printed, it is a table.
+    """Measures of a flow from its importance weights. Printed, it is a table.
 
     Attributes:
         samples: Number of draws.
-        failed: Draws whose weight is NaN or plus infinity. If there are any, the numbers are NaN too.
+        failed: Number of draws whose weight is NaN or plus infinity. With any, the other numbers are NaN.
         ess: Effective sample size as a fraction of the draws.
-        ess_err: Its standard error.
-        forward_ess: The same from exact draws of the target, where it has them. It sees modes that the
-            flow has missed.
-        elbo: Mean of `log p - log q`; a lower bound of `log_z`.
-        kl: Reverse KL divergence, with the flow's own `log_z`.
-        kl_err: Its standard error.
+        ess_err: Standard error of `ess`.
+        forward_ess: Effective sample size from exact draws of the target, if there are any. It detects
+            modes that the flow has missed.
+        elbo: Mean of `log p - log q`; a lower bound on `log_z`.
+        kl: Reverse KL divergence, computed with `log_z` from the same draws.
+        kl_err: Standard error of `kl`.
         log_z: Log normaliser of the target.
-        log_z_err: Its standard error.
-        khat: Pareto shape of the largest weights; below 0.7 they can be relied on.
-        solver_shift: How far `log_z` moves with twice the solver steps, on the same draws. NaN where the
+        log_z_err: Standard error of `log_z`.
+        khat: Pareto shape of the largest weights; below 0.7 they are reliable.
+        solver_shift: Change of `log_z` with twice the solver steps, on the same draws. NaN if the
             tolerance of an adaptive solver is already at the limit of the precision.
-        solver_shift_err: Standard error of that shift. Both sides share their draws, so it is much smaller
+        solver_shift_err: Standard error of that shift. Both values share their draws, so it is much smaller
             than the error of `log_z` unless the weights themselves change.
-        ess_shift: How far `ess` moves, on the same draws.
+        ess_shift: Change of `ess` with twice the solver steps, on the same draws.
         ess_shift_err: Standard error of that shift.
-        evaluations: Field evaluations of one draw.
-        rounding: To what a log-weight is known at best, by the precision of the numbers.
+        evaluations: Number of field evaluations for each draw.
+        rounding: Accuracy of a log-weight at best, given the floating-point precision.
     """
 
     samples: int
@@ -72,20 +72,20 @@ class Evaluation:
 
     @property
     def verdict(self) -> Verdict:
-        """What the numbers are worth, and why."""
+        """How far the numbers can be trusted, and why."""
         return judge(dataclasses.asdict(self))
 
     @property
     def warnings(self) -> list[str]:
-        """What keeps the numbers from being trusted, each with its remedy; empty if nothing does."""
+        """Reasons not to trust the numbers, each with what to do about it; empty if there are none."""
         return self.verdict.explain(dataclasses.asdict(self))
 
     def __str__(self) -> str:
         numbers = dataclasses.asdict(self)
-        # A flow that solves nothing has no solver to speak of.
-        unsaid = () if self.evaluations else ("solver_shift", "ess_shift", "evaluations")
-        said = [quantity for quantity in MEASURED if quantity.name not in unsaid]
-        rows = [*measured_rows(said, numbers), *self.verdict.rows(numbers)]
+        # Without an ODE solver, rows about it would mean nothing.
+        hidden = () if self.evaluations else ("solver_shift", "ess_shift", "evaluations")
+        shown = [quantity for quantity in MEASURED if quantity.name not in hidden]
+        rows = [*measured_rows(shown, numbers), *self.verdict.rows(numbers)]
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows)
 
@@ -98,8 +98,8 @@ def _weights(
 
     def part(arrays, keys):
         flow, target = eqx.combine(arrays, static)
-        own = keys.shape[0]
-        draw = flow.draw("log_q", key=keys, n=own, chunk=own)
+        size = keys.shape[0]
+        draw = flow.draw("log_q", key=keys, n=size, chunk=size)
         log_p = over_draws(log_prob_of, target, draw.x)
         evaluations = jnp.zeros(()) if draw.solve is None else draw.solve.evaluations
         assert draw.log_q is not None
@@ -117,9 +117,9 @@ def weighted_chunks(
     tell: Callable[[int], None] = lambda done: None,
     devices: Sequence[Any] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Draw `n` points with their log density and importance weight, and hand them out a chunk at a time.
+    """Draw `n` points with their log density and importance weight, and yield them a chunk at a time.
 
-    What is not kept does not stay in memory, so the number of draws is bounded by patience alone.
+    Only one chunk at a time is in memory, so there can be any number of draws.
 
     Args:
         flow: The flow; its density is computed without noise.
@@ -127,17 +127,17 @@ def weighted_chunks(
         key: Source of the draws.
         n: Number of draws.
         tell: Called with the number of draws made so far.
-        devices: Those that share the draws. Default: all. With several processes, all of them must call
-            this, or give it devices of their own (`jax.local_devices()`).
+        devices: The devices that share the draws. Default: all. With several processes, either all call
+            this, or each passes its own devices (`jax.local_devices()`).
 
     Returns:
-        For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and the number
-        `evaluations` of field evaluations of one draw.
+        For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and
+        `evaluations`, the number of field evaluations for each draw.
     """
     check_at_least_one(n=n)
-    # Leaves that belong to single draws stay together.
-    alone = number_of_draws((flow, target)) is not None
-    mesh = None if alone else sharing.mesh_for(None, devices)
+    # `PerDraw` leaves are not split between devices.
+    has_per_draw = number_of_draws((flow, target)) is not None
+    mesh = None if has_per_draw else sharing.mesh_for(None, devices)
     return _chunks(flow.exact(), target, key, n, tell, mesh)
 
 
@@ -145,14 +145,14 @@ def _chunks(
     flow: Flow, target: Target, key: Key[Array, ""], n: int, tell: Callable[[int], None], mesh: Mesh | None
 ):
     chunk = min(n, flow.draws_at_once)
-    key = jr.fold_in(key, 2**30)  # unlike any key of training, should the same one be given to both
+    key = jr.fold_in(key, 2**30)  # unlike any key of a training run with the same key
     flow, target = sharing.replicated((flow, target), mesh)
     for i in range(math.ceil(n / chunk)):
-        own_key = sharing.replicated(jr.fold_in(key, i), mesh)
-        made = jax.tree.map(np.asarray, _weights(flow, target, own_key, chunk, mesh))
-        x, log_q, log_weight = (part[: n - i * chunk] for part in made[:3])
+        chunk_key = sharing.replicated(jr.fold_in(key, i), mesh)
+        arrays = jax.tree.map(np.asarray, _weights(flow, target, chunk_key, chunk, mesh))
+        x, log_q, log_weight = (array[: n - i * chunk] for array in arrays[:3])
         tell(min(n, (i + 1) * chunk))
-        yield {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": made[3]}
+        yield {"x": x, "log_q": log_q, "log_weight": log_weight, "evaluations": arrays[3]}
 
 
 def weighted_draws(
@@ -164,13 +164,13 @@ def weighted_draws(
     tell: Callable[[int], None] = lambda done: None,
     devices: Sequence[Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return all that `weighted_chunks` hands out, in one array each; `evaluations` for each chunk."""
+    """Return all chunks of `weighted_chunks`, joined; `evaluations` has one entry for each chunk."""
     chunks = weighted_chunks(flow, target, key=key, n=n, tell=tell, devices=devices)
     return _joined(chunks, "x", "log_q", "log_weight")
 
 
 def _joined(chunks: Iterator[dict[str, np.ndarray]], *names: str) -> dict[str, np.ndarray]:
-    """Join arrays of chunks by their names, and `evaluations`; nothing else is ever held for all draws."""
+    """Join the named arrays of all chunks, and `evaluations`; nothing else is kept in memory."""
     parts = [{name: chunk[name] for name in (*names, "evaluations")} for chunk in chunks]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
     return joined | {"evaluations": np.stack([part["evaluations"] for part in parts])}
@@ -194,12 +194,12 @@ def evaluate(
         target: An object with `log_prob(x)` for one point.
         key: Source of the draws.
         n: Number of draws.
-        sample_target: Called as `sample_target(key=...)`, one exact draw of the target, for the forward ESS.
-        refine: How many times the flow's own solver steps to take; what is evaluated is
-            `flow.refined(refine)`.
-        draws: The result of `weighted_draws` of that flow with the same key, to save making it again; only
-            `log_weight` and `evaluations` are looked at.
-        devices: Those that share the draws, as in `weighted_chunks`. Default: all.
+        sample_target: Called as `sample_target(key=...)` for one exact draw of the target, to compute the
+            forward ESS.
+        refine: Multiple of the flow's own solver steps to take: `flow.refined(refine)` is evaluated.
+        draws: The result of `weighted_draws` of that flow with the same key, if you have it already; only
+            `log_weight` and `evaluations` are used.
+        devices: The devices that share the draws, as in `weighted_chunks`. Default: all.
     """
     check_at_least_one(refine=refine)
     if refine > 1:
@@ -228,9 +228,9 @@ def evaluate(
 
 
 def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
-    """Take the largest log-weight out: results of the size of the rest have digits to spare.
+    """Subtract the largest log-weight, so that results computed from the rest keep more digits.
 
-    In single precision a log Z of 1600 has steps of 1e-4, as large as its error may be.
+    Single-precision numbers near 1600, such as a log Z, are 1e-4 apart, and its error may be as small.
     """
     largest = float(np.max(log_weight))
     centre = largest if math.isfinite(largest) else 0.0
@@ -240,7 +240,7 @@ def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
 def _solver_shift(
     flow: Flow, target: Target, key: Key[Array, ""], log_weight: np.ndarray, devices: Sequence[Any] | None
 ) -> dict[str, float]:
-    """Return how far log Z and ESS move when the first draws are solved with twice the steps."""
+    """Return how much log Z and ESS change when the first draws are solved with twice the steps."""
     names = ("solver_shift", "solver_shift_err", "ess_shift", "ess_shift_err")
     if not flow.is_solved:
         return dict.fromkeys(names, 0.0)
@@ -254,20 +254,20 @@ def _solver_shift(
     finer = _joined(chunks, "log_weight")["log_weight"]
     after = jnp.asarray(finer - np.asarray(centre, finer.dtype))
     z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
-    # A draw moves log Z by w / Z - 1, on either side; their difference is its influence on the shift.
+    # The influence of a draw on log Z is w / Z - 1; the difference of the two is its influence on the shift.
     error = _error_of_mean(jnp.exp(after - finer_z) - jnp.exp(before - z))
     ess_error = _error_of_mean(_ess_influence(after) - _ess_influence(before))
-    moved = finer_z - z, error, metrics.ess(after) - metrics.ess(before), ess_error
-    return dict(zip(names, map(float, moved), strict=True))
+    shifts = finer_z - z, error, metrics.ess(after) - metrics.ess(before), ess_error
+    return dict(zip(names, map(float, shifts), strict=True))
 
 
 def _error_of_mean(influence: Float[Array, " batch"]) -> float:
-    """Return the standard error of what each draw moves by its influence over the number of draws."""
+    """Return the standard error of an estimate, given the influence of each draw on it."""
     return float(jnp.std(influence) / math.sqrt(max(influence.size - 1, 1)))
 
 
 def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
-    """Return by how much each draw moves the effective sample size, (mean w)^2 / mean w^2."""
+    """Return the influence of each draw on the effective sample size, (mean w)^2 / mean w^2."""
     weight = jnp.exp(log_weight - metrics.log_z(log_weight).value)
     size = metrics.ess(log_weight)
     return size * (2 * weight - size * weight**2 - 1)

@@ -1,4 +1,4 @@
-"""A number that runs have: what it is called, how it is written, and how it is drawn."""
+"""Quantities of a run: what they are called, how they are written, and how they are plotted."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,27 +7,27 @@ from typing import Literal
 from .._words.text import UNKNOWN, Number, count, is_number, percent, several, with_error
 
 Numbers = Mapping[str, object]
-"""Numbers by name, out of a file, which may hold anything."""
+"""Numbers by name, read from a file that may hold anything."""
 
 
 def number_in(numbers: Numbers | None, name: str) -> float | None:
-    """Return a finite number out of a file that may hold anything, `None` if there is none."""
+    """Return a finite number by its name, or `None` if there is no such number."""
     value = (numbers or {}).get(name)
     return float(value) if is_number(value) else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One number of a run. Tables, curves, comparisons and pages are made of these.
+    """A quantity of a run. Tables, curves, comparisons and pages are made of these.
 
     Attributes:
-        name: Where it stands: in a row of metrics, or in evaluation.json (its error there is `NAME_err`).
-        title: What people call it.
-        form: How it is written, as by `str.format`; `share` for percentages and `count` for whole numbers.
-        unit: Behind the number.
-        scale: How much of what stands in the file is one unit.
-        axis: What a curve of it is drawn on; on `share` each step up is a tenth of what is missing to 100 %.
-        means: What a curve of it says, in a few words.
+        name: Its key in a row of metrics or in evaluation.json (where its error is `NAME_err`).
+        title: Its name in tables and figures.
+        form: Its format, as for `str.format`; `share` for percentages and `count` for whole numbers.
+        unit: The unit, written after the number.
+        scale: The value in the file that makes one unit.
+        axis: The axis of its curve; on `share` each step up is a tenth of what is missing to 100 %.
+        means: What its curve shows, in a few words.
         better: Whether a larger value is better (1), a smaller one (-1), or neither (0).
         best: Whether a run is judged by its best value so far, instead of its last.
         compared: Whether tables of several runs have a column for it.
@@ -45,17 +45,17 @@ class Quantity:
     compared: bool = False
 
     def value(self, numbers: Numbers) -> float | None:
-        """Return it in its unit, `None` where it is not known."""
-        found = number_in(numbers, self.name)
-        return None if found is None else found / self.scale
+        """Return its value in its unit, or `None` if it is not known."""
+        value = number_in(numbers, self.name)
+        return None if value is None else value / self.scale
 
     def error(self, numbers: Numbers) -> float | None:
-        """Return its standard error in its unit, `None` where it is not known."""
-        found = number_in(numbers, f"{self.name}_err")
-        return None if found is None else found / self.scale
+        """Return its standard error in its unit, or `None` if it is not known."""
+        error = number_in(numbers, f"{self.name}_err")
+        return None if error is None else error / self.scale
 
     def of(self, numbers: Numbers) -> str:
-        """Write it as it stands in a file, with its error where there is one."""
+        """Write its value among the numbers of a file, with its error if there is one."""
         value, error = self.value(numbers), self.error(numbers)
         if value is None or error is None:
             return self.write(value)
@@ -70,7 +70,7 @@ class Quantity:
         return self._with_unit(self.form.format(value))
 
     def write_several(self, values: Sequence[Number]) -> str:
-        """Write the mean of values, and their standard deviation if they are several."""
+        """Write the mean of values, and their standard deviation if there are several."""
         if self.form == "share":
             return f"{several([100 * v for v in values], '{:.2f}')} %"
         if self.form == "count":
@@ -90,6 +90,6 @@ class Quantity:
 
 
 def measured_rows(quantities: Sequence[Quantity], numbers: Numbers) -> list[tuple[str, str]]:
-    """Return names and values for a table, without what is not known."""
+    """Return the titles and values of all known quantities, for a table."""
     rows = [(quantity.title, quantity.of(numbers)) for quantity in quantities]
     return [(name, text) for name, text in rows if text != UNKNOWN]

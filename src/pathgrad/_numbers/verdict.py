@@ -1,6 +1,6 @@
-"""What numbers are worth: a value, and reasons that carry their own words.
+"""How far numbers can be trusted: a level, and reasons that carry their own messages.
 
-No JAX here: those who only read results judge them by the same rules.
+No JAX here: code that only reads results judges them by the same rules.
 """
 
 import collections
@@ -14,13 +14,13 @@ from .._words.errors import in_python, named
 from .._words.text import listed
 from .quantity import Numbers, Quantity
 
-_NO_SHIFT = 1e-5  # nobody quotes log Z closer than this, however small its error
+_NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
-_SINGLE = 2.0**-23  # the steps of single precision, which the command line computes in
+_SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
-Write = Callable[[str], str]  # says a message in a reader's language: `in_python`, `as_options`
+Write = Callable[[str], str]  # writes a message in the form its reader needs: `in_python`, `as_options`
 
-# What evaluation finds out about a flow, in the order of its table.
+# What an evaluation measures of a flow, in the order of its table.
 MEASURED = (
     Quantity("samples", "draws", "count"),
     Quantity("failed", "failed draws", "count"),
@@ -37,7 +37,7 @@ MEASURED = (
 
 
 class Level(enum.IntEnum):
-    """How far numbers can be relied on, from the best to the worst."""
+    """How far numbers can be trusted, from best to worst."""
 
     GOOD = 0
     USABLE = 1
@@ -47,7 +47,7 @@ class Level(enum.IntEnum):
 
 
 class AbstractReason(enum.Enum):
-    """Why numbers are less than good; each member has the attributes that `Reason` explains."""
+    """Why numbers are less than good; `Reason` explains the attributes of each member."""
 
     level: Level
     brief: str
@@ -57,8 +57,8 @@ class AbstractReason(enum.Enum):
         self.level, self.brief, self.text = level, brief, text
 
     def explain(self, numbers: Numbers, write: Write = in_python) -> str:
-        """Say in full what is wrong with these numbers, and what to do."""
-        # A number that is not there, or `None` in a file, is NaN; in a changed file it may be anything.
+        """Return in full what is wrong with these numbers, and what to do."""
+        # A number that is missing, or `None` in a file, is NaN; in an edited file it may be anything.
         try:
             known = {name: value for name, value in numbers.items() if value is not None} | _limits(numbers)
             return write(self.text.format_map(collections.defaultdict(lambda: math.nan, known)))
@@ -67,12 +67,12 @@ class AbstractReason(enum.Enum):
 
 
 class Reason(AbstractReason):
-    """Why the numbers of an `Evaluation` are less than good, from its importance weights.
+    """Why the numbers of an `Evaluation` are less than good, judging by its importance weights.
 
     Attributes:
-        level: The best that numbers can be where the reason holds.
-        brief: In a few words.
-        text: In full, with what to do about it; made for the numbers by `explain`.
+        level: The best level that numbers can have if the reason applies.
+        brief: The reason in a few words.
+        text: The full message, with what to do about it; `explain` fills in the numbers.
     """
 
     FAILED_DRAWS = (
@@ -138,11 +138,11 @@ class Reason(AbstractReason):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What an evaluation comes to.
+    """The judgement on an evaluation.
 
     Attributes:
-        level: How far its numbers can be relied on.
-        reasons: Why not further, the gravest first; remarks that change nothing last.
+        level: How far its numbers can be trusted.
+        reasons: Why the level is not higher, most serious first; remarks that do not affect it last.
     """
 
     level: Level
@@ -150,13 +150,13 @@ class Verdict:
 
     @classmethod
     def of(cls, reasons: Iterable[AbstractReason]) -> "Verdict":
-        """Return the verdict that some reasons leave."""
+        """Return the verdict that follows from some reasons."""
         ordered = sorted(reasons, key=lambda reason: -reason.level)
         return cls(max((r.level for r in ordered), default=Level.GOOD), tuple(ordered))
 
     @classmethod
     def from_json(cls, stored: Any, reasons: type[AbstractReason] = Reason) -> "Verdict | None":
-        """Return what `to_json` wrote, without reasons of a later version; `None` if it is something else."""
+        """Read what `to_json` wrote, without reasons of later versions; return `None` for anything else."""
         try:
             names = [name.upper() for name in stored["reasons"]]
             level = Level[stored["level"].upper()]
@@ -165,7 +165,7 @@ class Verdict:
         return cls(level, tuple(reasons[name] for name in names if name in reasons.__members__))
 
     def to_json(self) -> dict[str, str | list[str]]:
-        """Return it as names, for a file."""
+        """Return the names of level and reasons, for a file."""
         return {"level": self.level.name.lower(), "reasons": [reason.name.lower() for reason in self.reasons]}
 
     def explain(self, numbers: Numbers, write: Write = in_python) -> list[str]:
@@ -173,7 +173,7 @@ class Verdict:
         return [reason.explain(numbers, write) for reason in self.reasons]
 
     def sentence(self, numbers: Numbers, write: Write = in_python) -> str:
-        """Sum it up in one sentence, which begins with the level."""
+        """Return a summary in one sentence, which begins with the level."""
         word, decisive = self.level.name.lower(), self._decisive
         if self.level is Level.GOOD:
             return f"{word}: {_trusted(_number(numbers, 'khat'))}"
@@ -183,9 +183,9 @@ class Verdict:
         return f"{word}, because of {listed([reason.brief for reason in decisive])}."
 
     def rows(self, numbers: Numbers, write: Write = in_python) -> list[tuple[str, str]]:
-        """Return the last rows of a table: the sentence, and before it the warnings that it does not tell."""
-        told = self._decisive if len(self._decisive) == 1 else ()
-        others = [reason.explain(numbers, write) for reason in self.reasons if reason not in told]
+        """Return the last rows of a table: the warnings that the sentence leaves out, and the sentence."""
+        included = self._decisive if len(self._decisive) == 1 else ()
+        others = [reason.explain(numbers, write) for reason in self.reasons if reason not in included]
         return [*(("warning", text) for text in others), ("verdict", self.sentence(numbers, write))]
 
     @property
@@ -196,13 +196,13 @@ class Verdict:
 
 def _trusted(khat: float) -> str:
     if math.isnan(khat):
-        return "nothing was found to be wrong."
+        return "no problem was found."
     shape = "the weights have no tail" if khat == -math.inf else f"k-hat {khat:.2f}"
     return f"{shape}; weighted averages and their error bars can be trusted."
 
 
 def read_verdict(evaluation: Numbers) -> Verdict | None:
-    """Return the verdict in the contents of an evaluation.json of a flow; `None` where there is none.
+    """Return the verdict in the contents of a flow's evaluation.json; `None` if there is none.
 
     Older versions wrote a sentence there. It is not parsed: the numbers beside it are judged again.
     """
@@ -226,11 +226,11 @@ def khat_limit(n: int) -> float:
 
 def judge(numbers: Numbers) -> Verdict:
     """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
-    if numbers["failed"]:  # there is nothing to be said about the rest
+    if numbers["failed"]:  # then the other numbers mean nothing
         return Verdict.of([Reason.FAILED_DRAWS])
     missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
-    found = [_tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
-    return Verdict.of(reason for reason in found if reason is not None)
+    reasons = [_tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
+    return Verdict.of(reason for reason in reasons if reason is not None)
 
 
 def _tail(numbers: Numbers) -> Reason | None:
@@ -248,7 +248,7 @@ def _tail(numbers: Numbers) -> Reason | None:
 
 
 def ess_moves(numbers: Numbers) -> bool | None:
-    """Say whether the ESS moves with the solver by more than its error; `None` where that is not known."""
+    """Return whether a finer solver changes the ESS by more than its error; `None` if that is not known."""
     shift, error = (_number(numbers, name) for name in ("ess_shift", "ess_err"))
     if math.isnan(shift) or math.isnan(error):
         return None
@@ -266,10 +266,10 @@ def _solver(numbers: Numbers) -> Reason | None:
 
 
 def _limits(numbers: Numbers) -> dict[str, float]:
-    """Return what numbers are compared with."""
-    # JSON has no infinity. A k-hat that a message speaks of and that is not there was one.
+    """Return the limits that numbers are compared with."""
+    # JSON has no infinity: if a message needs k-hat and the file has none, it was infinite.
     khat = _number(numbers, "khat", math.inf)
-    # Below this, a shift is rounding: every log-weight is known to as much.
+    # A shift below this is rounding: no log-weight is more accurate.
     rounding = _number(numbers, "rounding", _SINGLE * abs(_number(numbers, "log_z", 0.0)))
     return {
         "khat": khat,

@@ -1,18 +1,18 @@
-"""Save a tree of arrays to one file, and get it back to the same bits or not at all.
+"""Save a tree of arrays to one file, and load it back bit for bit or not at all.
 
-A checkpoint is a `.safetensors` file, which `safetensors.numpy.load_file` reads: every leaf has the name of
-its place in the tree, such as `.model.layers[0].weight`, and keys are their numbers. Two checksums in its
-`__metadata__` cover every byte, one the arrays and one all else:
+A checkpoint is a `.safetensors` file, which `safetensors.numpy.load_file` can read. Each leaf is named after
+its place in the tree, such as `.model.layers[0].weight`, and PRNG keys are stored as their numbers. Two
+checksums in `__metadata__` cover every byte, one the arrays and the other everything else:
 
     <length of the header, 8 bytes> {"__metadata__": {"pathgrad_header_sha256": ..., "format": "3",
     "step": "1000", ..., "payload_sha256": ...}, ".model.layers[0].weight": {"dtype": "F32", ...}}
     <payload: the bytes of every array leaf, one after the other, little-endian>
 """
 
-# The layout is written here and not by the `safetensors` package, which leaves the order of the metadata to
-# chance (the checksum of the header needs a fixed place) and copies all arrays (400 MB took 760 more) unless
-# it opens the file itself. The tests hold that it reads our files. Nor by `equinox.tree_serialise_leaves`,
-# which knows a leaf only by its place in the stream.
+# We write this layout ourselves. The `safetensors` package puts the metadata in random order (the checksum of
+# the header needs a fixed place) and copies all arrays (400 MB took 760 MB more) unless it opens the file
+# itself; the tests check that it reads our files. `equinox.tree_serialise_leaves` identifies a leaf only by
+# its place in the stream.
 
 import contextlib
 import dataclasses
@@ -34,25 +34,25 @@ from .._words.errors import UserError
 from .files import write_atomically
 from .provenance import package_version
 
-FORMAT = 3  # 1 and 2, of pathgrad 0.1 and of what came after it, had a layout of their own
+FORMAT = 3  # formats 1 and 2, written by pathgrad 0.1 and shortly after, had other layouts
 _OLDER = re.compile(rb'pathgrad checkpoint \w{64}\n\{"format": (\d+), "library": "([^"]+)"')
-# How a header begins, up to its own checksum: that covers all before the payload but itself.
+# How a header begins. Its checksum follows, and covers everything before the payload except itself.
 _MAGIC = b'{"__metadata__": {"pathgrad_header_sha256": "'
-_LONGEST_HEADER = 100_000_000  # of the safetensors format
+_LONGEST_HEADER = 100_000_000  # bytes, a limit of the safetensors format
 _DTYPES = {"bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 _DTYPES |= {f"{x}int{n}": f"{x or 'i'}{n}".upper() for x in ("", "u") for n in (8, 16, 32, 64)}
 _STORED = jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct
 
 
 class CheckpointError(UserError):
-    """A checkpoint could not be written, read, or used for the tree that asked for it."""
+    """A checkpoint could not be written or read, or does not fit the tree to be loaded."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """The file is cut short or its bytes have changed."""
+    """The file is truncated or its bytes have changed."""
 
     def __init__(self, path: Path, why: str):
-        super().__init__(f"{path} is {why}. It was left as it is. Use another checkpoint.")
+        super().__init__(f"{path} is {why}. The file was not touched. Use another checkpoint.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Header:
     Attributes:
         library: Version of pathgrad that wrote the file.
         step: Training step that the tree belongs to.
-        meta: Anything that JSON can hold; tuples come back as lists.
+        meta: Anything that JSON can hold; tuples are read back as lists.
         leaves: The stored arrays in the order of the tree: path in the tree, and dtype and shape as in
             `float32[2,3]` or, for typed PRNG keys, `key<threefry2x32>[]`.
-        begins: Where in the payload the bytes of each begin.
-        payload_bytes: Length of the payload.
+        begins: Offset of each array in the payload, in bytes.
+        payload_bytes: Length of the payload, in bytes.
         sha256: Checksum of the payload, in hexadecimal.
     """
 
@@ -80,15 +80,15 @@ class Header:
 
 
 def save(path: Path, tree: PyTree, *, step: int, meta: dict[str, Any]) -> None:
-    """Write the arrays of a tree to a file, whole or not at all; its folder is made if need be.
+    """Write the arrays of a tree to a file, completely or not at all; create its folder if needed.
 
-    Stored are JAX and NumPy arrays, NumPy scalars and typed PRNG keys. Python numbers, functions and other
-    leaves belong to the configuration; `load` takes them from its `like`. Where it fails, with a
-    `CheckpointError`, whatever was there before is untouched.
+    It stores JAX and NumPy arrays, NumPy scalars and typed PRNG keys. Python numbers, functions and other
+    leaves belong to the configuration; `load` takes them from its `like`. On failure it raises a
+    `CheckpointError` and leaves an earlier file untouched.
     """
     leaves = _named_leaves(tree)
-    described = _describe(leaves)
-    # Large numbers first, so that each array begins at a multiple of their size: some readers need it.
+    descriptions = _describe(leaves)
+    # Wide dtypes first, so that each array begins at a multiple of its item size: some readers need it.
     arrays = {name: _array_of(leaf) for name, leaf in leaves.items()}
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
     chunks = [_bytes_of(array) for array in arrays.values()]
@@ -102,9 +102,9 @@ def save(path: Path, tree: PyTree, *, step: int, meta: dict[str, Any]) -> None:
         "format": str(FORMAT),
         "library": package_version("pathgrad") or "unknown",
         "step": str(step),
-        # Not-a-number is written in Python's dialect of JSON, so that `meta` comes back as it was.
+        # NaN is written in Python's dialect of JSON, so that `meta` is read back unchanged.
         "meta": json.dumps(meta),
-        "leaves": json.dumps(described),
+        "leaves": json.dumps(descriptions),
         "payload_sha256": checksum.hexdigest(),
     }
     try:
@@ -118,7 +118,7 @@ def save(path: Path, tree: PyTree, *, step: int, meta: dict[str, Any]) -> None:
 
 
 def read_header(path: Path) -> Header:
-    """Read what a checkpoint says about itself, without a tree; fails as `load` does."""
+    """Read the header of a checkpoint, without a tree; raises the same errors as `load`."""
     with _opened(path) as (_, header):
         return header
 
@@ -126,23 +126,23 @@ def read_header(path: Path) -> Header:
 def load(path: Path, like: PyTree) -> PyTree:
     """Return the tree `like` with the arrays of a checkpoint in place of its own.
 
-    The array leaves of `like` may be `jax.ShapeDtypeStruct`. Arrays go to the devices that those of `like`
-    are committed to. They are never weakly typed, even if the saved ones were: JAX has no public way to make
-    such an array from bytes. Fails with a `CheckpointError` if the file cannot be read, is none, is damaged,
-    or belongs to a tree with other leaves.
+    The array leaves of `like` may be `jax.ShapeDtypeStruct`. Arrays are put on the devices to which those of
+    `like` are committed. They are never weakly typed, even if the saved ones were: JAX has no public way to
+    make such an array from bytes. Raises a `CheckpointError` if the file cannot be read, is not a
+    checkpoint, is damaged, or belongs to a tree with different leaves.
     """
     wanted = _named_leaves(like)
-    here = _describe(wanted)
+    expected = _describe(wanted)
     with _opened(path) as (file, header):
-        if list(header.leaves.items()) != list(here.items()):
-            raise _other_tree(path, header.leaves, here)
+        if list(header.leaves.items()) != list(expected.items()):
+            raise _other_tree(path, header.leaves, expected)
         start = _check_payload(file, header, path)
-        left = iter([_read_leaf(file, start + header.begins[name], x) for name, x in wanted.items()])
-    return jax.tree.map(lambda x: next(left) if isinstance(x, _STORED) else x, like)
+        arrays = iter([_read_leaf(file, start + header.begins[name], x) for name, x in wanted.items()])
+    return jax.tree.map(lambda x: next(arrays) if isinstance(x, _STORED) else x, like)
 
 
 def is_intact(path: Path) -> bool:
-    """Return whether both checksums of a file are right."""
+    """Return whether both checksums of a file match its bytes."""
     try:
         with _opened(path) as (file, header):
             _check_payload(file, header, path)
@@ -170,7 +170,7 @@ def _kind(leaf: Any, name: str) -> str:
         if leaf.dtype.kind != "O" and np.dtype(leaf.dtype.name) == leaf.dtype:
             return leaf.dtype.name
     raise CheckpointError(
-        f"The leaf `{name}` has dtype {leaf.dtype!r}, which a checkpoint cannot hold. Keep to "
+        f"The leaf `{name}` has dtype {leaf.dtype!r}, which a checkpoint cannot hold. Use only "
         "numbers and booleans in native byte order, and typed PRNG keys."
     )
 
@@ -180,7 +180,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _key_impl(leaf: Any) -> str:
-    # `jax.random.key_impl` refuses a `ShapeDtypeStruct`, but takes the tracer that stands for one.
+    # `jax.random.key_impl` refuses a `ShapeDtypeStruct`, but accepts a tracer made from one.
     names = []
     jax.eval_shape(lambda key: names.append(str(jax.random.key_impl(key))), leaf)
     return names[0]
@@ -191,7 +191,7 @@ def _array_of(leaf: Any) -> np.ndarray:
     array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
     if array.dtype.name in _DTYPES:
         return array
-    # What safetensors has no name for is written as its parts: two numbers, or bytes.
+    # Dtypes that safetensors does not have are written as their parts: two real numbers, or bytes.
     return array[..., None].view(f"f{array.itemsize // 2}" if array.dtype.kind == "c" else np.uint8)
 
 
@@ -227,30 +227,30 @@ def _parse_header(file: io.BufferedReader, path: Path) -> Header:
             raise _other_version(path, int(older[1]), older[2].decode(errors="replace"))
         raise DamagedCheckpoint(path, "not a pathgrad checkpoint, or damaged at its beginning")
     digest = file.read(64)
-    # A false length must not make us ask for more memory than the file has bytes.
+    # A corrupt length must not make us allocate more memory than the file has bytes.
     length = min(int.from_bytes(start[:8], "little"), _LONGEST_HEADER, os.fstat(file.fileno()).st_size)
     rest = file.read(max(length - len(_MAGIC) - 64, 0))
     if digest != hashlib.sha256(start + rest).hexdigest().encode():
         raise DamagedCheckpoint(path, "damaged: its header does not match its checksum")
     try:
         table = json.loads(_MAGIC + digest + rest)
-        own = table.pop("__metadata__")
-        number, library = int(own["format"]), str(own["library"])
+        metadata = table.pop("__metadata__")
+        number, library = int(metadata["format"]), str(metadata["library"])
         if number == FORMAT:
-            leaves = dict(json.loads(own["leaves"]))
+            leaves = dict(json.loads(metadata["leaves"]))
             begins = {name: int(table[name]["data_offsets"][0]) for name in leaves}
             size = max((int(entry["data_offsets"][1]) for entry in table.values()), default=0)
-            meta, sha256 = json.loads(own["meta"]), own["payload_sha256"]
-            return Header(library, int(own["step"]), meta, leaves, begins, size, sha256)
-    except Exception as error:  # the checksum keeps out accidents, not somebody who means harm
-        raise DamagedCheckpoint(path, f"damaged: its header makes no sense ({error!r})") from error
+            meta, sha256 = json.loads(metadata["meta"]), metadata["payload_sha256"]
+            return Header(library, int(metadata["step"]), meta, leaves, begins, size, sha256)
+    except Exception as error:  # the checksum catches accidents, not a forged file
+        raise DamagedCheckpoint(path, f"damaged: its header cannot be understood ({error!r})") from error
     raise _other_version(path, number, library)
 
 
 def _other_version(path: Path, number: int, library: str) -> CheckpointError:
     age = "an older" if number < FORMAT else "a newer"
     return CheckpointError(
-        f"{path} is of {age} pathgrad: {library} wrote it, in format {number}, and this one reads {FORMAT}. "
+        f"{path} was written by {age} pathgrad: {library}, in format {number}; this one reads {FORMAT}. "
         f"Use pathgrad {library} for this run (its config.toml names the commit), or train again."
     )
 
@@ -262,7 +262,7 @@ def _other_tree(path: Path, file: dict[str, str], here: dict[str, str]) -> Check
         if file.get(name) != here.get(name)
     ]
     more = [f"and {len(differing) - 3} more"] if len(differing) > 3 else []
-    shown = "; ".join(differing[:3] + more) or "the leaves come in another order"
+    shown = "; ".join(differing[:3] + more) or "the leaves are in a different order"
     return CheckpointError(
         f"{path} belongs to a different model or configuration: {shown}. Build the same "
         "model and optimiser as the training did, with the same float precision."
@@ -270,7 +270,7 @@ def _other_tree(path: Path, file: dict[str, str], here: dict[str, str]) -> Check
 
 
 def _check_payload(file: io.BufferedReader, header: Header, path: Path) -> int:
-    """Return where the payload begins, if it is what was written."""
+    """Return the offset of the payload, after checking that it is what was written."""
     start = file.tell()
     size = os.fstat(file.fileno()).st_size - start
     if size != header.payload_bytes:
@@ -296,6 +296,6 @@ def _read_leaf(file: io.BufferedReader, begin: int, like: Any) -> Any:
     leaf = jnp.asarray(array)
     if _is_key(like):
         leaf = jax.random.wrap_key_data(leaf, impl=_key_impl(like))
-    # To pin an array that was free to move would make it clash with arrays pinned elsewhere.
-    is_pinned = like.committed if isinstance(like, jax.Array) else like.sharding is not None
-    return jax.device_put(leaf, like.sharding) if is_pinned else leaf
+    # Committing an array that was free to move would make it clash with arrays committed elsewhere.
+    is_committed = like.committed if isinstance(like, jax.Array) else like.sharding is not None
+    return jax.device_put(leaf, like.sharding) if is_committed else leaf

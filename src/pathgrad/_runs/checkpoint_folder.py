@@ -1,4 +1,4 @@
-"""The checkpoints of one training."""
+"""The checkpoints of one run."""
 
 import contextlib
 import dataclasses
@@ -12,23 +12,23 @@ from jaxtyping import PyTree
 from .checkpoint import CheckpointError, DamagedCheckpoint, is_intact, load, save
 from .files import TEMPORARY
 
-# Older versions wrote .ckpt; `load` says which. To overlook them would be to begin a run again.
+# Older versions wrote .ckpt: `load` refuses those by name. Ignoring them would restart the run from scratch.
 _NAME = re.compile(r"step-(\d{9,})\.(safetensors|ckpt)")
-_KEPT = 2  # files: if the newest is damaged, there is another
+_KEPT = 2  # files, so that there is another if the newest is damaged
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointFolder:
-    """Keep the newest two checkpoints of one training in a folder, which is made when first needed.
+    """Keep the newest two checkpoints of one run in a folder, which is created when first needed.
 
-    One process at a time may save into the folder (`RunDir.locked` sees to that); any number may read. Files
-    with names that the folder does not give itself are never touched.
+    One process at a time may save into the folder (`RunDir.locked` ensures that); any number may read. Files
+    that are not named like checkpoints are never touched.
     """
 
     folder: Path
 
     def save(self, tree: PyTree, *, step: int, meta: dict[str, Any]) -> Path:
-        """Write a checkpoint (see `save`), then remove older ones; those of later steps do not count."""
+        """Write a checkpoint (see `save`), then remove all but the newest two up to its step."""
         if step < 0:
             raise ValueError(f"`step` counts from 0; got {step}.")
         path = self.folder / f"step-{step:09d}.safetensors"
@@ -39,8 +39,8 @@ class CheckpointFolder:
 
     def paths(self) -> list[Path]:
         """List the checkpoints, oldest first."""
-        found = self.folder.glob("step-*")
-        return sorted((path for path in found if _NAME.fullmatch(path.name)), key=_step)
+        files = self.folder.glob("step-*")
+        return sorted((path for path in files if _NAME.fullmatch(path.name)), key=_step)
 
     def newest(self) -> Path | None:
         """Return the checkpoint of the latest step, damaged or not; `None` if there is none."""
@@ -49,7 +49,7 @@ class CheckpointFolder:
     def load_newest(self, like: PyTree) -> PyTree:
         """Load the checkpoint of the latest step (see `load`).
 
-        If it is damaged, the error names the newest intact one and how to continue from there: to go back
+        If it is damaged, the error names the newest intact one and how to continue from there: falling back
         silently could hide a failing disk.
         """
         newest = self.newest()
@@ -61,7 +61,7 @@ class CheckpointFolder:
         try:
             return load(newest, like)
         except DamagedCheckpoint as error:
-            raise CheckpointError(f"{error} {self._way_back()}") from error
+            raise CheckpointError(f"{error} {self._advice()}") from error
 
     def clear(self) -> None:
         """Remove all checkpoints, and the folder too if nothing else is in it."""
@@ -69,21 +69,21 @@ class CheckpointFolder:
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def _way_back(self) -> str:
-        broken = []
+    def _advice(self) -> str:
+        damaged = []
         for path in reversed(self.paths()):
             if is_intact(path):
                 return (
                     f"The newest intact checkpoint is {path}. To continue from step {_step(path)}, "
-                    f"move {' and '.join(broken)} out of the folder and resume again."
+                    f"move {' and '.join(damaged)} out of the folder and resume again."
                 )
-            broken.append(str(path))
-        return "No intact checkpoint is beside it: the training must be started again."
+            damaged.append(str(path))
+        return "The folder holds no intact checkpoint: start the training again."
 
     def _temporaries(self) -> list[Path]:
-        """List what a process that was killed while it saved has left behind."""
-        found = [(path, TEMPORARY.fullmatch(path.name)) for path in self.folder.glob(".step-*.tmp")]
-        return [path for path, match in found if match and _NAME.fullmatch(match["name"])]
+        """List the unfinished files left behind by a process that was killed while saving."""
+        files = [(path, TEMPORARY.fullmatch(path.name)) for path in self.folder.glob(".step-*.tmp")]
+        return [path for path, match in files if match and _NAME.fullmatch(match["name"])]
 
 
 def _step(path: Path) -> int:
@@ -92,6 +92,6 @@ def _step(path: Path) -> int:
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
-        # A file too many is no reason to end a training; the next save tries again.
+        # A file too many is no reason to stop a training; the next save tries again.
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Who is ahead after as many steps, and after as much time, and whether that is more than chance."""
+"""Which method is ahead at equal steps and at equal training time, and whether by more than chance."""
 
 import dataclasses
 import itertools
@@ -18,21 +18,21 @@ from .run import Run
 
 Axis = Literal["step", "seconds"]
 
-_BLOCKS = 6  # of a run alone, to see how they scatter
-_FEWEST_RISES = 3  # between those, else too little is known of it
+_BLOCKS = 6  # last blocks of a single run, from which its scatter is estimated
+_FEWEST_RISES = 3  # differences between blocks without which the scatter is unknown
 
 
 class Standing(NamedTuple):
-    """Two groups at the same place, given by the run that ended first.
+    """Two groups compared at the step or time at which the first of their runs ended.
 
     Attributes:
-        at: The place: a step, or seconds of training.
-        one: What the runs of the first group had reached there; `other` is of the second.
-        lead: By how much the first is ahead, whether more or less of the number is better.
-        usual: The same of the medians of their last blocks, which a single bad block does not move.
-        error: The standard error of the lead, infinite where nothing is known of it.
-        freedom: How many degrees of freedom it is from.
-        below_bound: Whether the one ahead had a loss there that no density can reach.
+        at: That step, or those seconds of training.
+        one: Values that the runs of the first group had reached by then; `other` holds those of the second.
+        lead: How far the first is ahead; positive means better, even where lower numbers are better.
+        usual: The lead in the medians of their last blocks, which a single bad block does not move.
+        error: Standard error of the lead; infinite if unknown.
+        freedom: Degrees of freedom of that error.
+        below_bound: Whether the group ahead had a loss there that no density can reach.
     """
 
     at: float
@@ -46,8 +46,8 @@ class Standing(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the lead is more than chance explains in 95 of 100 cases."""
-        # Of few seeds the scatter itself is hardly known, which two standard errors do not allow for.
+        """Whether chance alone would produce such a lead in fewer than 5 of 100 cases."""
+        # With few seeds the scatter itself is poorly known, which two standard errors would ignore.
         quantile = float(stdtrit(min(self.freedom, 1e6), 0.975))
         return self.lead * self.usual >= 0 and abs(self.lead) > quantile * self.error
 
@@ -57,11 +57,11 @@ class Comparison:
     """Two groups of one problem whose methods differ.
 
     Attributes:
-        quantity: By what they are compared.
-        by_step: How they stand after as many steps; `None` where steps have nothing in common.
-        by_time: How they stand after as much training time; `None` where clocks have nothing in common.
-        cost: What a step of the first takes, in steps of the other.
-        doubts: What to know before believing it.
+        quantity: The number by which they are compared.
+        by_step: The result at equal steps; `None` where their steps cannot be compared.
+        by_time: The result at equal training time; `None` where their clocks cannot be compared.
+        cost: Time that a step of the first takes, in steps of the other.
+        doubts: Caveats: what to know before believing the result.
     """
 
     one: Group
@@ -74,13 +74,13 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """The judgement."""
+        """Who is ahead, in one sentence."""
         names = (self.one.method, self.other.method)
-        said: dict[str, list[str]] = {}
-        for place, found in (("steps", self.by_step), ("training time", self.by_time)):
-            if found is not None:
-                said.setdefault(_judgement(names, found), []).append(f"at equal {place}")
-        text = "; ".join(f"{result} {' and '.join(at)}" for result, at in said.items())
+        judgements: dict[str, list[str]] = {}
+        for place, result in (("steps", self.by_step), ("training time", self.by_time)):
+            if result is not None:
+                judgements.setdefault(_judgement(names, result), []).append(f"at equal {place}")
+        text = "; ".join(f"{judgement} {' and '.join(at)}" for judgement, at in judgements.items())
         text = text or f"{names[0]} against {names[1]}"
         details = [self.one.detail, self.other.detail]
         which = f" ({' against '.join(dict.fromkeys(details))})" if all(details) else ""
@@ -88,40 +88,40 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """The numbers, and what to know about them."""
-        said = []
+        """The numbers, and the caveats."""
+        sentences = []
         if self.by_step is not None:
             at = f"step {count(self.by_step.at)}, where the shortest of them ended"
-            said.append(f"At equal steps ({at}): {self._numbers(self.by_step)}.")
+            sentences.append(f"At equal steps ({at}): {self._numbers(self.by_step)}.")
         if self.by_time is not None:
             at = f"{self.by_time.at:.1f} s each, when the first of them ended"
-            said.append(f"At equal training time ({at}): {self._numbers(self.by_time)}.")
-            said += [f"A step takes {_ratio(self.cost)}."] if self.cost is not None else []
-        return [*said, *self.doubts]
+            sentences.append(f"At equal training time ({at}): {self._numbers(self.by_time)}.")
+            sentences += [f"A step takes {_ratio(self.cost)}."] if self.cost is not None else []
+        return [*sentences, *self.doubts]
 
-    def _numbers(self, found: Standing) -> str:
+    def _numbers(self, result: Standing) -> str:
         write = self.quantity.write_several
-        lead = found.lead * self.quantity.better
+        lead = result.lead * self.quantity.better
         best = "best " if self.quantity.best else ""
         lower = " (lower is better)" if self.quantity.better < 0 else ""
         return (
-            f"{best}{self.quantity.title} {write(found.one)} against {write(found.other)}, a difference of "
+            f"{best}{self.quantity.title} {write(result.one)} against {write(result.other)}, a difference of "
             f"{self.quantity.write_difference(lead)}{lower}"
         )
 
 
 def compare_groups(groups: Sequence[Group]) -> list[Comparison]:
-    """Return a comparison of each two groups that differ in their method, and how long they trained."""
+    """Compare every two groups that differ only in their method and in how long they trained."""
     ordered = sorted(groups, key=lambda group: rank_of(group.method))
     pairs = itertools.combinations(ordered, 2)
-    found = [_compare(one, other) for one, other in pairs if _are_rivals(one.first, other.first)]
-    return [each for each in found if each is not None]
+    comparisons = [_compare(one, other) for one, other in pairs if _are_rivals(one.first, other.first)]
+    return [comparison for comparison in comparisons if comparison is not None]
 
 
 def _are_rivals(one: Run, other: Run) -> bool:
-    """Say whether the groups of two runs are worth a comparison.
+    """Return whether the groups of two runs are worth comparing.
 
-    What only one of two methods makes use of, and so only one of them has, does not count.
+    Options that only one of the two methods uses, and so only one of them has, do not count.
     """
     if one.experiment is not other.experiment or one.method == other.method:
         return False
@@ -145,7 +145,7 @@ def _compare(one: Group, other: Group) -> Comparison | None:
     if len(machines) > 1:
         doubts.append("Not compared at equal time: the runs were made on different machines.")
     if len(one.runs) == 1 or len(other.runs) == 1:
-        doubts.append("With a single run on a side, seeds may decide the difference.")
+        doubts.append("With a single run on one side, the difference may be due to the seed.")
     if by_time is not None:
         both = [experiment.doubts(group.runs, by_time.at) for group in (one, other)]
         doubts += dict.fromkeys(itertools.chain(*both))
@@ -155,7 +155,7 @@ def _compare(one: Group, other: Group) -> Comparison | None:
 
 
 def standing(one: Group, other: Group, quantity: Quantity, x: Axis) -> Standing | None:
-    """Return how two groups stand where the first of their runs ended; `None` where a number is missing."""
+    """Compare two groups where the first of their runs ended; `None` where a number is missing."""
     groups, sign = (one, other), quantity.better
     ends = [run.at_end(x) for group in groups for run in group.runs]
     at = min((end for end in ends if end is not None), default=math.nan)
@@ -165,8 +165,8 @@ def standing(one: Group, other: Group, quantity: Quantity, x: Axis) -> Standing 
         return None
     blocks = [[_last_values(run, quantity, x, at) for run in group.runs] for group in groups]
     scatters = [
-        _scatter(each, own, known=group.has_other_seeds)
-        for group, each, own in zip(groups, values, blocks, strict=True)
+        _scatter(reached, last, known=group.has_other_seeds)
+        for group, reached, last in zip(groups, values, blocks, strict=True)
     ]
     error, freedom = _error(*scatters)
     if quantity.best:
@@ -183,7 +183,7 @@ def _rows_until(run: Run, x: Axis, at: float) -> list[Row]:
 
 
 def _value_at(run: Run, quantity: Quantity, x: Axis, at: float) -> float:
-    """Return a number in the last row until a place, or the best until then if it counts; NaN if unknown."""
+    """Return a number from the last row up to a place, or the best so far if that counts; NaN if unknown."""
     values = [quantity.value(row.to_json()) for row in _rows_until(run, x, at)]
     if quantity.best:
         known = [value for value in values if value is not None]
@@ -192,7 +192,7 @@ def _value_at(run: Run, quantity: Quantity, x: Axis, at: float) -> float:
 
 
 def _last_values(run: Run, quantity: Quantity, x: Axis, at: float) -> list[float]:
-    """Return a number of the last few blocks until a place; the best so far does not scatter."""
+    """Return a number from the last few blocks up to a place; none for a best so far: it cannot scatter."""
     rows = [] if quantity.best else _rows_until(run, x, at)[-_BLOCKS:]
     return [v for row in rows if (v := quantity.value(row.to_json())) is not None]
 
@@ -207,35 +207,35 @@ def _error(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, flo
 
 
 def _scatter(values: Sequence[float], blocks: Sequence[Sequence[float]], *, known: bool) -> tuple[float, int]:
-    """Return the variance of a mean over runs and its degrees of freedom; of one run, from its blocks.
+    """Return the variance of a mean over runs and its degrees of freedom; for a single run, from its blocks.
 
-    The same seed twice says nothing of how others scatter: then it is not `known`.
+    Runs with the same seed do not show how different seeds scatter: then it is not `known`.
     """
     if len(values) > 1 and not known:
         return math.inf, 1
     if len(values) > 1:
         return statistics.variance(values) / len(values), len(values) - 1
-    # A steady rise is no scatter; the difference of two blocks has twice the variance of one.
+    # A steady rise is not scatter; the difference of two blocks has twice the variance of one.
     rises = [b - a for a, b in itertools.pairwise(blocks[0])]
     if len(rises) < _FEWEST_RISES:
         return math.inf, 1
     return statistics.variance(rises) / 2, len(rises) - 1
 
 
-def _judgement(names: tuple[str, str], found: Standing) -> str:
-    first, second = names if found.lead >= 0 else names[::-1]
-    if found.below_bound:
+def _judgement(names: tuple[str, str], result: Standing) -> str:
+    first, second = names if result.lead >= 0 else names[::-1]
+    if result.below_bound:
         return f"not comparable, as {first} had a loss below -log Z,"
-    if found.is_decided:
+    if result.is_decided:
         return f"{first} is ahead of {second}"
-    if math.isinf(found.error) and found.lead * found.usual > 0:
-        single = "these single runs" if len(found.one) == len(found.other) == 1 else "these runs"
+    if math.isinf(result.error) and result.lead * result.usual > 0:
+        single = "these single runs" if len(result.one) == len(result.other) == 1 else "these runs"
         return f"{first} did better than {second} in {single}"
     return f"no clear winner between {first} and {second}"
 
 
 def _ratio(cost: float) -> str:
-    """Say what a step costs in steps of the other side."""
+    """Return in words how long a step takes, compared with a step of the other side."""
     percents = round(100 * (cost - 1))
     if percents == 0:
         return "the same time"

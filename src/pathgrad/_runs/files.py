@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all."""
+"""Write files completely, or not at all."""
 
 import contextlib
 import os
@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-# The names that `write_atomically` gives to files it has not finished.
+# The names that `write_atomically` gives to unfinished files.
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.tmp")
 
 
 def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
-    """Make the file hold these bytes, on the disk; if that fails, leave it exactly as it was.
+    """Write these bytes to a file, on the disk; if that fails, leave the file exactly as it was.
 
     Raises:
-        OSError: What the system says; the unfinished file has been removed.
+        OSError: If the system reports one; the unfinished file has been removed.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -30,8 +30,8 @@ def write_atomically(path: Path, chunks: Iterable[Any]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    # The new name outlives a power cut only once its folder is on the disk too. Some systems cannot
-    # do that with a folder; the file is in place all the same, so this is no failure.
+    # The new name survives a power cut only once its folder is on the disk too. Some systems cannot
+    # sync a folder; the file is in place all the same, so that is not a failure.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:

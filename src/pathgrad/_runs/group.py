@@ -1,4 +1,4 @@
-"""Which runs belong together, and how they are called beside each other."""
+"""Which runs belong together, and what they are called next to each other."""
 
 import dataclasses
 import json
@@ -8,18 +8,18 @@ from pathlib import Path
 from .._words.errors import UserError
 from .run import Run
 
-_MOST_WORDS = 3  # options in a label; where more differ, the directory says it better
+_MOST_WORDS = 3  # options in a label; where more differ, the directory name is clearer
 _DEEPEST = 3  # how far below a folder runs are looked for
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ by their seed only.
+    """Runs that differ only in their seed.
 
     Attributes:
         runs: At least one.
-        names: Of the runs, as short as tells them from all others at hand.
-        label: The method, and what tells the group from others of its problem.
+        names: Names of the runs, as short as they can be without two runs sharing one.
+        label: The method, and what sets the group apart from others of its problem.
     """
 
     runs: tuple[Run, ...]
@@ -28,55 +28,55 @@ class Group:
 
     @property
     def first(self) -> Run:
-        """The run that speaks for all where they have something in common."""
+        """The first run, from which to read what all have in common."""
         return self.runs[0]
 
     @property
     def method(self) -> str:
-        """What decides colour and line."""
+        """The method of the runs, which decides colour and line."""
         return self.first.method
 
     @property
     def problem(self) -> str:
-        """What was fitted, for people: other problems have pictures of their own."""
+        """A readable title of what was fitted; each problem has its own figures."""
         return self.first.experiment.title(self.first.options)
 
     @property
     def has_other_seeds(self) -> bool:
-        """Whether no seed is there twice: else it is the same run twice, as on another machine."""
+        """Whether all seeds differ; if not, the same run is there twice, perhaps from another machine."""
         return len({run.seed for run in self.runs}) == len(self.runs)
 
     @property
     def detail(self) -> str:
-        """What the label says beyond the method."""
+        """The part of the label after the method."""
         return self.label.removeprefix(self.method).lstrip(", ")
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the run directories that are meant, each once: given by name, or in a folder that is given."""
+    """Return the run directories among the paths and in the folders among them, each once."""
     if not paths:
-        raise UserError("name at least one run directory, or a folder of runs.")
-    found: dict[Path, Path] = {}
+        raise UserError("No run was given. Name at least one run directory, or a folder of runs.")
+    runs: dict[Path, Path] = {}
     for path in paths:
         inside = [path]
         if not (path / "config.toml").is_file():
             files = [f for d in range(1, _DEEPEST + 1) for f in path.glob(f"{'*/' * d}config.toml")]
             inside = sorted(file.parent for file in files)
         if not inside and path.is_file():
-            raise UserError(f"{path} is a file: name the directory of its run.")
+            raise UserError(f"{path} is a file. Name the directory of its run.")
         if not inside:
-            why = "has no config.toml, and no folder in it has" if path.is_dir() else "does not exist"
+            why = "has no config.toml, nor has any folder in it" if path.is_dir() else "does not exist"
             raise UserError(
                 f"{path} is not a run directory: it {why}. Check the path, or start a run there with "
                 "`pathgrad train`."
             )
-        for each in inside:
-            found.setdefault(each.resolve(), each)
-    return list(found.values())
+        for run in inside:
+            runs.setdefault(run.resolve(), run)
+    return list(runs.values())
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Return runs in groups that differ by their seed only, with their labels; small problems first."""
+    """Return runs in groups that differ only in their seed, with labels; small problems first."""
     runs = list(runs)
     names = dict(zip(map(id, runs), _names_of(runs), strict=True))
     groups: dict[str, list[Run]] = {}
@@ -102,7 +102,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
 
 
 def _names_of(runs: Sequence[Run]) -> list[str]:
-    """Return the ends of the paths, as long as it takes to tell them apart."""
+    """Return the ends of the paths, as long as needed to make them differ."""
     parts = [run.path.resolve().parts for run in runs]
     for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(p[-length:]) for p in parts]
@@ -112,16 +112,16 @@ def _names_of(runs: Sequence[Run]) -> list[str]:
 
 
 def _label(group: list[Run], name: str, firsts: list[Run]) -> str:
-    """Return the method of a group, and what tells it from the other groups of its problem."""
+    """Return the method of a group, and what sets it apart from the other groups of its problem."""
     first = group[0]
-    near = [run for run in firsts if _place(run) == _place(first)]
-    options = {n for run in near for n in run.alike} - set(first.experiment.told)
-    telling = [n for n in sorted(options) if _differs(near, n)]
-    if len(telling) > _MOST_WORDS:
-        # The name of one run is not that of its group.
+    peers = [run for run in firsts if _place(run) == _place(first)]
+    options = {n for run in peers for n in run.alike} - set(first.experiment.told)
+    differing = [n for n in sorted(options) if _differs(peers, n)]
+    if len(differing) > _MOST_WORDS:
+        # One run's name alone would not describe a group of several.
         words = [f"{name} and {len(group) - 1} more" if len(group) > 1 else name]
     else:
-        words = [_word(n, first) for n in telling if n in first.alike]
+        words = [_word(n, first) for n in differing if n in first.alike]
     return ", ".join([first.method, *words])
 
 
@@ -130,7 +130,7 @@ def _place(run: Run) -> tuple[str, str]:
 
 
 def _differs(runs: list[Run], name: str) -> bool:
-    """Say whether an option has several values; what one method does not use says nothing about it."""
+    """Return whether an option has several values, among the runs whose method uses it."""
     return len({str(run.alike[name]) for run in runs if name in run.alike}) > 1
 
 

@@ -1,4 +1,4 @@
-"""How runs of a method are drawn everywhere, and in which order methods are named."""
+"""Colours and line styles of methods in every figure, and the order in which methods are named."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ class Look(NamedTuple):
     """How one kind of curve is drawn.
 
     Attributes:
-        colour: On light ground.
-        dark: On dark ground.
-        line: Solid, or lengths of dashes and gaps in widths of the line.
+        colour: Colour on a light background.
+        dark: Colour on a dark background.
+        line: Solid, or lengths of dashes and gaps in line widths.
     """
 
     colour: str
@@ -17,8 +17,8 @@ class Look(NamedTuple):
     line: str | tuple[float, ...] = "-"
 
 
-# Colours of Okabe and Ito, told apart by the colour-blind. Lightness grows from the first to the last, and
-# line styles differ, so that they are told apart in grey as well. Comparisons name methods in this order.
+# Okabe and Ito's colours, which colour-blind readers can distinguish. Lightness increases from first to last
+# and line styles differ, so they also work in grey. Comparisons name methods in this order.
 LOOKS = {
     "path-gauss-newton": Look("#882255", "#E59AC4", (6.0, 1.5)),
     "gauss-newton": Look("#CC3377", "#F07DB2", "-"),
@@ -30,10 +30,10 @@ OTHER = Look("#666666", "#A8AEB8", (1.0, 1.2))
 
 
 def look_of(method: str) -> Look:
-    """Return how a method is drawn; those that are not in the table share one look."""
+    """Return how a method is drawn; methods that are not in the table share one look."""
     return LOOKS.get(method, OTHER)
 
 
 def rank_of(method: str) -> int:
-    """Return where a method stands among others."""
+    """Return the rank of a method in the order of the table."""
     return list(LOOKS).index(method) if method in LOOKS else len(LOOKS)

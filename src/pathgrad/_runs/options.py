@@ -1,4 +1,4 @@
-"""Options as nested dataclasses: read from a file, laid flat, compared."""
+"""Options as nested dataclasses: read from a file, flattened, compared."""
 
 import dataclasses
 import types
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def from_mapping(kind: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """Build nested options from a mapping read from TOML. Unknown names are errors, missing ones defaults."""
+    """Build nested options from a TOML mapping; unknown names are errors, missing ones get their defaults."""
     fields = {f.name for f in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
     hints = typing.get_type_hints(kind)
     unknown = sorted(set(mapping) - fields)
     if unknown:
         raise UserError(
-            f"{where} has unknown names {', '.join(unknown)}; known here: {', '.join(sorted(fields))}."
+            f"{where} has unknown names {', '.join(unknown)}. Use any of {', '.join(sorted(fields))}."
         )
     values = {}
     for name, value in mapping.items():
@@ -29,7 +29,7 @@ def from_mapping(kind: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 
 def _typed(hint: Any, value: object, name: str, where: str) -> object:
-    """Return the value if it is of the hinted type (an integer will do for a float)."""
+    """Return the value if it has the hinted type (an integer is accepted for a float)."""
     if typing.get_origin(hint) is Literal:
         if value not in typing.get_args(hint):
             raise UserError(f"{where}: {name} = {value!r} is not one of {', '.join(typing.get_args(hint))}.")
@@ -43,15 +43,15 @@ def _typed(hint: Any, value: object, name: str, where: str) -> object:
 
 
 def flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested options without nesting: `flow.width`."""
-    found = {}
+    """Return nested options under flat names such as `flow.width`."""
+    result = {}
     for name, value in options.items():
         nested = isinstance(value, Mapping)
-        found |= flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
-    return found
+        result |= flat(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return result
 
 
 def changes(before: object, after: object) -> dict[str, tuple[object, object]]:
-    """Return the options in which two dataclasses of one type differ, laid flat, with both values."""
-    old, new = (flat(dataclasses.asdict(each)) for each in (before, after))  # pyright: ignore
+    """Return the options in which two dataclasses of one type differ, by flat names, with both values."""
+    old, new = (flat(dataclasses.asdict(options)) for options in (before, after))  # pyright: ignore
     return {name: (old[name], new[name]) for name in old if old[name] != new[name]}

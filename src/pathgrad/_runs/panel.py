@@ -1,4 +1,4 @@
-"""A picture of runs on one pair of axes: alone, beside others in a figure, or on a page."""
+"""A plot of runs on one pair of axes: alone, next to others in a figure, or on a page."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from .run import Run
 
 
-# What drawing raises where files hold arrays of odd shapes, or numbers that are none.
+# What drawing raises where files hold arrays of unexpected shapes, or something other than numbers.
 UNFIT = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class MissingData(UserError):
-    """Runs have not what a panel shows."""
+    """The runs lack the data that a panel shows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """What an experiment can draw of its runs, from what they have written.
+    """A plot that an experiment can draw from the files of its runs.
 
     Attributes:
-        draw: Draws groups of runs on axes, and returns what it shows in words and numbers, for those who do
-            not see it. Raises `MissingData` where there is nothing to draw.
-        means: How to read it, in a few words.
-        is_of_one: Whether it shows a single run; of a group, the first.
-        needs: Arrays of the evaluation without which it cannot be drawn.
-        width: In inches, if drawn alone; as `height`.
+        draw: Function that draws groups of runs on axes, and returns in words and numbers what it shows, for
+            readers who cannot see it. Raises `MissingData` where there is nothing to draw.
+        means: How to read the plot, in a few words.
+        is_of_one: Whether it shows a single run (of a group, the first).
+        needs: Names of the arrays in the evaluation that it needs.
+        width: Width in inches if drawn alone; likewise `height`.
     """
 
     title: str
@@ -43,11 +43,11 @@ class Panel:
     height: float = 3.4
 
     def can_draw(self, run: "Run") -> bool:
-        """Say whether a run has kept what is needed."""
+        """Return whether a run has the arrays that are needed."""
         return all(name in run.arrays and run.arrays[name].size for name in self.needs)
 
     def drawable(self, groups: "Sequence[Group]") -> "list[Group]":
-        """Return groups without the runs that have not kept what is needed."""
+        """Return groups without the runs that lack arrays that are needed."""
         kept = [(g, [i for i, run in enumerate(g.runs) if self.can_draw(run)]) for g in groups]
         return [
             dataclasses.replace(

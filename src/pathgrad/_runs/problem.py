@@ -1,4 +1,4 @@
-"""What an experiment builds out of options: something to train, to evaluate, and to draw from."""
+"""What an experiment builds from options: something to train, to evaluate, and to draw samples from."""
 
 import abc
 import dataclasses
@@ -16,15 +16,15 @@ from .._train.trainer import Trainer
 from .._train.validation import Validation
 from .._words.errors import ArgumentError, named
 
-# Hears what is being done, how much of it is done, and how much there is in all.
+# Progress callback: receives what is being done, how much of it is done, and how much there is in total.
 Tell = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained, and how: an untrained model, for so many steps at most.
+    """What is trained and how: an untrained model, an objective, a method, and at most so many steps.
 
-    `settle` makes what is not an array in a model agree with its arrays, where training changes both.
+    `settle` makes the static parts of a model agree with its arrays, for models whose training changes both.
     """
 
     model: PyTree
@@ -39,19 +39,19 @@ class Training:
         return state if self.settle is None else state.with_models(self.settle)
 
     def trainer(self, *, key: Key[Array, ""]) -> Trainer:
-        """Return what trains it."""
+        """Return the trainer for it."""
         return Trainer(self.objective, self.method, key=key, validation=self.validation)
 
 
 class Trained(NamedTuple):
-    """What a training has come to: its last state, and the model to use (last, average, or best)."""
+    """The result of a training: its last state, and the model to use (last, average, or best)."""
 
     model: PyTree
     state: TrainState
 
 
 class Findings(NamedTuple):
-    """What an evaluation has found so far: for evaluation.json what JSON can hold, and for evaluation.npz."""
+    """Results of an evaluation so far: `numbers` for evaluation.json, and `arrays` for evaluation.npz."""
 
     numbers: dict[str, Any]
     arrays: Mapping[str, np.ndarray]
@@ -63,39 +63,39 @@ class AbstractProblem(abc.ABC):
     @property
     @abc.abstractmethod
     def training(self) -> Training:
-        """What is trained, and how. Data are loaded here, if any are needed."""
+        """What is trained, and how. Data are loaded here, if needed."""
 
     def shell(self) -> Training:
-        """Return a training of the same model, method and validation, to read a checkpoint into.
+        """Return a training of the same model, method and validation, to load a checkpoint into.
 
-        Override it where `training` loads data that drawing can do without.
+        Override it where `training` loads data that sampling does not need.
         """
         return self.training
 
     @abc.abstractmethod
     def evaluate(self, trained: Trained, how: Any, *, key: Key[Array, ""], tell: Tell) -> Iterator[Findings]:
-        """Yield what is found out, everything so far each time: what comes later may take long.
+        """Yield all results so far, again and again: later ones may take long.
 
-        The options `how` are of the experiment's `EvaluateOptions`, and `tell` hears how far things are.
+        The options `how` are the experiment's `EvaluateOptions`, and `tell` receives the progress.
         """
 
     @abc.abstractmethod
     def sample(
         self, model: PyTree, *, key: Key[Array, ""], n: int, refine: int | None
     ) -> dict[str, np.ndarray]:
-        """Draw from a trained model: arrays with the `n` draws along their first axis.
+        """Draw from a trained model: return arrays with the `n` draws along their first axis.
 
-        The solver takes `refine` times the steps of training; `None` stands for what suits the problem.
+        The solver takes `refine` times the steps of training; `None` means what suits the problem.
         """
 
 
 def run_keys(seed: int) -> Key[Array, " 3"]:
-    """Return the keys of a run: for the initial model, for training, and for what comes after."""
+    """Return the keys of a run: for the initial model, for training, and for everything after training."""
     return jr.split(jr.key(_checked(seed)), 3)
 
 
 def evaluation_key(training_seed: int, seed: int) -> Key[Array, ""]:
-    """Return a key for draws of a trained model, unlike any that it was trained with."""
+    """Return a key for draws from a trained model, different from every key used in training."""
     return jr.fold_in(run_keys(training_seed)[2], _checked(seed))
 
 

@@ -1,4 +1,4 @@
-"""What a result depends on beside its configuration."""
+"""What a result depends on besides its configuration."""
 
 import importlib.metadata
 import os
@@ -16,16 +16,16 @@ def package_version(name: str) -> str | None:
     """Return the version of an installed package without importing it, or `None`."""
     try:
         return importlib.metadata.version(name)
-    except Exception:  # not installed, or its metadata are broken
+    except Exception:  # not installed, or with broken metadata
         return None
 
 
 def provenance() -> dict[str, Any]:
-    """Return what a result depends on beside its configuration; quick, and never raises.
+    """Return what a result depends on besides its configuration, quickly and without ever raising.
 
-    Versions of Python and of the packages that compute, the platform, the number of CPUs, the
-    command line, and the Git commit of pathgrad's own checkout, with `-dirty` after it if tracked
-    files were changed. What cannot be found out is `None`.
+    These are the versions of Python and of the packages that compute, the platform, the number of CPUs, the
+    command line, and the Git commit of pathgrad's own checkout, followed by `-dirty` if tracked files were
+    changed. An unknown value is `None`.
     """
     command = shlex.join(getattr(sys, "argv", []))
     return {
@@ -34,20 +34,20 @@ def provenance() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "commit": _commit(),
-        # Arguments that are not UTF-8 reach us as lone surrogates, which no file can hold.
+        # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be written to a file.
         "command": command.encode(errors="backslashreplace").decode(),
     }
 
 
 def _commit() -> str | None:
-    # A package installed into an environment inside somebody's work tree is not of that tree.
+    # A package installed into an environment inside someone's work tree does not belong to that tree.
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None
     return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def _git(*arguments: str) -> str | None:
-    # Within a Git hook, variables such as GIT_DIR would point to another repository.
+    # In a Git hook, variables such as GIT_DIR would point to another repository.
     environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "--no-optional-locks", *arguments]
     folder = Path(__file__).parent

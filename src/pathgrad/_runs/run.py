@@ -1,4 +1,4 @@
-"""A run: what a directory of a training holds at this moment. No JAX here, but for `flow` and `problem`."""
+"""A run: the contents of its directory at this moment. JAX is imported only to work with its model."""
 
 import dataclasses
 import functools
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from .problem import AbstractProblem, Tell
 
-# What pictures are made of: numbers with few axes. Anything else in the file is not for them.
+# Figures are made of numeric arrays with few axes. Anything else in the file is not for them.
 _KINDS, _MOST_AXES = "fiub", 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """One training and what it has left, made by `Run.open`. Everything is read when it is asked for, once.
+    """One training and the files it has written, made by `Run.open`. Each file is read once, when needed.
 
-    A run may still be going on, have been killed, or have lost some files: what cannot be read counts as not
-    there, and `troubles` says so. `config` is what config.toml holds.
+    A run may be in progress, may have been killed, or may have lost some files: what cannot be read counts as
+    missing, and `troubles` lists it. `config` holds the contents of config.toml.
     """
 
     path: Path
@@ -44,36 +44,36 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str, experiment: AbstractExperiment | None = None) -> "Run":
-        """Open the run in a directory; a `UserError` says why that cannot be done.
+        """Open the run in a directory; a `UserError` explains why that fails.
 
         Args:
             path: The directory.
-            experiment: What was trained, where that is not installed; a run of another one is refused.
+            experiment: The experiment, if it is not installed; a run of another one is refused.
         """
         folder = RunDir(Path(path))
         config = folder.config
         if not _is_ours(config):
             raise RunError(
-                f"{folder.path / 'config.toml'} is not one of pathgrad's, or was changed by hand: it must "
+                f"{folder.path / 'config.toml'} was not written by pathgrad, or was changed by hand: it must "
                 "name an `experiment` and hold a table `options.training`, and `provenance` must be a table. "
                 "Restore it."
             )
         experiment = experiment or find_experiment(config["experiment"])
         if config["experiment"] != experiment.name:
             kind = config["experiment"]
-            raise RunError(f"{folder.path} is of the experiment {kind!r}, not {experiment.name!r}.")
+            raise RunError(f"{folder.path} is a run of {kind!r}, not {experiment.name!r}. Name another.")
         return cls(folder.path, config, experiment)
 
     @property
     def directory(self) -> RunDir:
-        """What writes into it."""
+        """The run directory, for writing to it."""
         return RunDir(self.path)
 
-    # What was asked for
+    # Its options
 
     @property
     def options(self) -> OptionsTable:
-        """The table of options, as in config.toml; `settings` has them with their types and defaults."""
+        """The table of options, as in config.toml; `settings` adds types and defaults."""
         return self.config.get("options", {})
 
     @functools.cached_property
@@ -93,25 +93,25 @@ class Run:
 
     @property
     def seed(self) -> object:
-        """What decided its random numbers."""
+        """The seed of its random numbers."""
         return self.training.get("seed", "?")
 
     @property
     def method(self) -> str:
-        """The gradient that was followed, or what took its place."""
+        """The gradient estimator, or whatever took its place."""
         return self.experiment.method(self.options)
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
+        """A short description: what was fitted, how, and with which seed."""
         return f"{self.experiment.title(self.options)}, {self.method}, seed {self.seed}"
 
     @functools.cached_property
     def alike(self) -> dict[str, Any]:
-        """What it has in common with runs of other seeds, laid flat."""
+        """The options that it shares with runs of other seeds, by flat names."""
         return {"experiment": self.experiment.name} | self.experiment.alike(self.options)
 
-    # What it has left
+    # Its files
 
     @functools.cached_property
     def _metrics(self) -> tuple[list[Row], str | None]:
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of its metrics, without a last one torn by the end of its process."""
+        """The rows of its metrics, without a last one that was cut off when the process ended."""
         return self._metrics[0]
 
     @functools.cached_property
@@ -136,22 +136,22 @@ class Run:
 
     @functools.cached_property
     def _arrays(self) -> tuple[dict[str, np.ndarray], str | None]:
-        found, trouble = self._result("evaluation.npz", _arrays_in)
-        odd = [n for n, a in found.items() if a.dtype.kind not in _KINDS or a.ndim > _MOST_AXES]
+        arrays, trouble = self._result("evaluation.npz", _arrays_in)
+        odd = [n for n, a in arrays.items() if a.dtype.kind not in _KINDS or a.ndim > _MOST_AXES]
         if odd:
             file = self.path / "evaluation.npz"
-            trouble = f"{file} holds something else than numbers as {', '.join(odd)}: it is not drawn."
-        return {name: array for name, array in found.items() if name not in odd}, trouble
+            trouble = f"{file} holds something other than numbers in {', '.join(odd)}, which is not drawn."
+        return {name: array for name, array in arrays.items() if name not in odd}, trouble
 
     def _result(self, name: str, read: Callable[[Path], Any]) -> tuple[dict[str, Any], str | None]:
-        """Return what an evaluation has left in a file, or why it cannot be read."""
+        """Return the contents of a file written by an evaluation, or why it cannot be read."""
         file = self.path / name
         try:
             return dict(read(file)), None
         except FileNotFoundError:
             return {}, None
         except (OSError, TypeError, ValueError, EOFError, RecursionError, zipfile.BadZipFile) as error:
-            return {}, f"{file} cannot be read ({error}): `{self.evaluate_command}` makes it anew."
+            return {}, f"{file} cannot be read ({error}). To write it again, run `{self.evaluate_command}`."
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -160,10 +160,10 @@ class Run:
 
     @property
     def troubles(self) -> list[str]:
-        """Which files are there and cannot be read, with the remedy."""
+        """Files that exist but cannot be read, each with a remedy."""
         return [text for _, text in (self._metrics, self._evaluation, self._arrays) if text is not None]
 
-    # What follows from it
+    # Numbers derived from them
 
     @property
     def last(self) -> Row | None:
@@ -172,68 +172,68 @@ class Run:
 
     @functools.cached_property
     def best(self) -> Row | None:
-        """The row with the best validation, where there was one: that is the model which is kept."""
+        """The row with the best validation, where there was one: the model of that step is kept."""
         return best_row(self.rows)
 
     def at_end(self, name: str) -> float | None:
-        """Return a number of the last row by its name."""
+        """Return a number from the last row by its name."""
         value = None if self.last is None else self.last.value(name)
         return None if value is None else float(value)
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the evaluation is of the run as it is now."""
+        """Whether its evaluation is up to date."""
         current = {row.step for row in (self.last, self.best) if row is not None}
         return number_in(self.evaluation, "step") in current
 
     @property
     def verdict(self) -> Verdict | None:
-        """What its evaluation is worth, `None` without one."""
+        """How reliable its evaluation is; `None` without one."""
         return self.experiment.verdict(self.evaluation) if self.evaluation else None
 
     @property
     def step_ms(self) -> float | None:
-        """Milliseconds that a step took."""
+        """Milliseconds per step."""
         step, seconds = self.at_end("step"), self.at_end("seconds")
         return 1000 * seconds / step if step and seconds is not None else None
 
     @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:
-        """The numbers of its last row, those of its evaluation over them if that is current, and totals."""
+        """The numbers of its last row, replaced by those of an up-to-date evaluation, and totals."""
         last = {} if self.last is None else self.last.to_json()
-        found: dict[str, Number | None] = {name: number_in(last, name) for name in last}
-        found |= {"step_ms": self.step_ms, "best_validation": self.best and self.best.validation}
-        found["best_epoch"] = self.best and self.best.value("epoch")
+        numbers: dict[str, Number | None] = {name: number_in(last, name) for name in last}
+        numbers |= {"step_ms": self.step_ms, "best_validation": self.best and self.best.validation}
+        numbers["best_epoch"] = self.best and self.best.value("epoch")
         if self.is_evaluated:
             names = [q.name for q in self.experiment.measured(self.options)]
-            found |= {name: number_in(self.evaluation, name) for name in names}
-        return found | self.experiment.totals(self.rows)
+            numbers |= {name: number_in(self.evaluation, name) for name in names}
+        return numbers | self.experiment.totals(self.rows)
 
     @functools.cached_property
     def seconds_before(self) -> float:
-        """Training time of the runs that this one began with."""
+        """Training time of the earlier runs from which this one started."""
         return self.experiment.seconds_before(self)
 
-    # How far it is
+    # Its progress
 
     @property
     def is_training(self) -> bool:
-        """Whether a process trains in it now."""
+        """Whether a process is training in it now."""
         return self.directory.is_locked
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there is something to evaluate or to go on from."""
+        """Whether there is a checkpoint to evaluate or to resume from."""
         return any((self.path / "checkpoints").glob("step-*.*"))
 
     @functools.cached_property
     def status(self) -> Status:
-        """How far it is, and how to go on with one that stopped."""
+        """How far it is, and how to resume it if it stopped."""
         return status_of(self)
 
     @functools.cached_property
     def warnings(self) -> list[str]:
-        """What keeps it from being trusted, each with its remedy."""
+        """Reasons not to trust it, each with a remedy."""
         return warnings_of(self)
 
     @property
@@ -252,32 +252,32 @@ class Run:
         return build(self.experiment, self.settings)
 
     def flow(self) -> "PyTree":
-        """Return what the training has come to: a `Flow`, or the model that has flows in it."""
+        """Return the trained model: a `Flow`, or a model that contains flows."""
         return _work().trained(self).model
 
     def sample(self, n: int, *, seed: int = 1, refine: int | None = None) -> dict[str, np.ndarray]:
-        """Draw from it, as `pathgrad sample` does: of a flow `x`, `log_q` and `log_weight`."""
+        """Draw from the model, as `pathgrad sample` does; a flow returns `x`, `log_q` and `log_weight`."""
         return _work().sample(self, n, seed=seed, refine=refine)
 
     def evaluate(
         self, how: Any = None, *, seed: int = 0, tell: "Tell | None" = None, **options: Any
     ) -> dict[str, Any]:
-        """Evaluate it, write what was found into its directory, and return it as it stands in the file.
+        """Evaluate it, write the results into its directory, and return them as they are in the file.
 
         Open the run again to read what is written now.
 
         Args:
-            how: Of the experiment's `EvaluateOptions`; by default made of `options`, such as `samples`.
-            seed: Decides the draws; independent of those of training.
-            tell: Hears what is being done, how much of it is done, and how much there is in all.
-            **options: What the experiment lets one choose.
+            how: The experiment's `EvaluateOptions`; by default made from `options`, such as `samples`.
+            seed: Seed of the draws, which are independent of those of training.
+            tell: Progress callback: receives the current task, how much of it is done, and the total.
+            **options: Fields of the experiment's `EvaluateOptions`.
         """
         how = self.experiment.EvaluateOptions(**options) if how is None else how
         return _work().evaluate(self, how, seed=seed, tell=tell)
 
 
 def _work() -> ModuleType:
-    """Return what needs JAX, without which runs are read in a tenth of the time."""
+    """Import the code that needs JAX, only now: without it, runs are read in a tenth of the time."""
     from . import work
 
     return work
@@ -289,7 +289,7 @@ def _arrays_in(file: Path) -> dict[str, np.ndarray]:
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:
-    """Say whether what runs are told apart by is of the types that pathgrad writes."""
+    """Return whether the entries that identify a run have the types that pathgrad writes."""
     options = config.get("options", {})
     training = options.get("training", {}) if isinstance(options, dict) else None
     if not isinstance(training, dict) or not isinstance(config.get("provenance", {}), dict):

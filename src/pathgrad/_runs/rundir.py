@@ -1,12 +1,12 @@
-"""A run directory: the one place where a training leaves what it was told and what it found.
+"""A run directory: the one place that holds the configuration and the results of a training.
 
-    config.toml     the whole configuration
+    config.toml     the complete configuration
     metrics.jsonl   one JSON object per logged block
     checkpoints/    see `CheckpointFolder`
     lock            held while a process trains here
-    .outputs        names of the further files that pathgrad wrote, such as evaluation.json
+    .outputs        names of the other files that pathgrad wrote, such as evaluation.json
 
-This module must load fast, because the command line imports it to answer for help: no JAX here.
+This module must load fast, because the command line imports it even to show help: no JAX here.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _OUTPUT_NAME = re.compile(r"\w[\w .-]*")
 
 
 class RunError(UserError):
-    """A run directory cannot be made, opened, written or used."""
+    """A run directory cannot be created, opened, written or used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +50,13 @@ class RunDir:
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], *, overwrite: bool = False) -> "RunDir":
-        """Make a run directory, parents included, and write its `config.toml`.
+        """Create a run directory, parents included, and write its `config.toml`.
 
-        With `overwrite` it replaces the run that is there; only files that pathgrad wrote are removed. A
-        `RunError` says that the directory is in use, holds something else, or cannot be written.
+        With `overwrite` it replaces the run that is there; only files that pathgrad wrote are removed. Raises
+        a `RunError` if the directory is in use, holds something else, or cannot be written.
         """
         run = cls(path)
-        dump_toml(config)  # before anything is made: it may refuse
+        dump_toml(config)  # it may raise, so before anything is created
         run._check_free(overwrite=overwrite)
         with run._reporting("create"):
             run.path.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class RunDir:
         return run
 
     def remove(self) -> None:
-        """Remove the run that is there, if any, and the directory unless it holds files of others."""
+        """Remove the run, if there is one, and the directory unless it holds other files."""
         if not (self.path / "config.toml").exists():
             return
         self._check_free(overwrite=True)
@@ -80,12 +80,12 @@ class RunDir:
             self.path.rmdir()
 
     def write_config(self, config: dict[str, Any]) -> None:
-        """Replace the configuration, for a run that goes on under changed options."""
+        """Replace the configuration, for a run that is resumed with changed options."""
         self._write("config.toml", [dump_toml(config).encode()])
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """Open a run directory; a `RunError` says so if there is none or it cannot be read."""
+        """Open a run directory; raises a `RunError` if there is none or it cannot be read."""
         _ = cls(path).config
         return cls(path)
 
@@ -113,12 +113,12 @@ class RunDir:
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process trains here, found out without disturbing it."""
+        """Whether a process is training here, checked without disturbing it."""
         if fcntl is None:
             return False
         try:
-            # Not to be made if it is not there. A shared lock fails where an exclusive one is held, and is
-            # gone again at once where none is.
+            # Do not create the file. A shared lock fails while an exclusive one is held, and otherwise is
+            # released again at once.
             with (self.path / "lock").open("rb") as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -132,9 +132,9 @@ class RunDir:
         return self.path / "metrics.jsonl"
 
     def append_metrics(self, row: Row) -> None:
-        """Add one line to `metrics.jsonl` and bring it to the disk."""
+        """Add one line to `metrics.jsonl` and flush it to the disk."""
         line = json.dumps(_finite(row.to_json())).encode() + b"\n"
-        # Unbuffered, because a buffer would try again to write at closing what failed here.
+        # Unbuffered, because closing a buffer would try again to write what failed here.
         with self._reporting("write to"), self._metrics.open("a+b", buffering=0) as stream:
             end = stream.seek(0, os.SEEK_END)
             stream.seek(max(end - 1, 0))
@@ -150,22 +150,22 @@ class RunDir:
                 raise
 
     def read_metrics(self, *, lenient: bool = False) -> list[Row]:
-        """Return the rows of `metrics.jsonl`, without a last one torn by the end of its process.
+        """Return the rows of `metrics.jsonl`, without a last one that was cut off when the process ended.
 
-        Objects that are no rows, for lack of a step, are left out if `lenient`, and else a `RunError`.
+        Objects without a step are not rows: they are left out if `lenient`, and else raise a `RunError`.
         """
         return [row for _, row in self._metric_lines(lenient=lenient)]
 
     def truncate_metrics(self, step: int) -> None:
-        """Forget the rows of later steps, which a resumed run logs again, and a torn last line."""
+        """Remove the rows of later steps, which a resumed run logs again, and an incomplete last line."""
         self._write(self._metrics.name, [line for line, row in self._metric_lines() if row.step <= step])
 
     def write_json(self, name: str, obj: Any) -> Path:
-        """Write an output as indented JSON, whole or not at all; NaN and infinity as `null`."""
+        """Write an output file as indented JSON, completely or not at all; NaN and infinity as `null`."""
         return self.write(name, json.dumps(_finite(obj), indent=2).encode() + b"\n")
 
     def write(self, name: str, content: bytes | memoryview) -> Path:
-        """Write an output, whole or not at all."""
+        """Write an output file, completely or not at all."""
         return self._write(self.output(name).name, [content])
 
     def _write(self, name: str, chunks: Iterable[Any]) -> Path:
@@ -174,7 +174,7 @@ class RunDir:
         return self.path / name
 
     def output(self, name: str) -> Path:
-        """Return the path for an output file, and remember that it belongs to the run.
+        """Return the path for an output file, and record that it belongs to the run.
 
         `create` with `overwrite` removes such files together with the run, and no others.
         """
@@ -187,15 +187,15 @@ class RunDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Train here alone: while another process does, this raises a `RunError` with its number.
+        """Hold the lock for training; raises a `RunError` with the process id if another process holds it.
 
-        The lock ends with the process, even a killed one.
+        The lock is released when the process ends, even if it is killed.
         """
         with self._reporting("lock"):
             stream = (self.path / "lock").open("a+b", buffering=0)
         with stream:
             self._take(stream)
-            with contextlib.suppress(OSError):  # a full disk: the lock holds without the number
+            with contextlib.suppress(OSError):  # a full disk: the lock works without the process id
                 stream.truncate(0)
                 stream.write(str(os.getpid()).encode())
             yield
@@ -213,7 +213,7 @@ class RunDir:
                 f"stop it, or choose another {named('out')}."
             ) from error
         except OSError:
-            pass  # some network file systems have no locks; training there beats refusing to
+            pass  # some network file systems have no locks; training without one beats refusing to train
 
     def _check_free(self, *, overwrite: bool) -> None:
         with self._reporting("look into"):
@@ -222,23 +222,23 @@ class RunDir:
         if held and "config.toml" not in held:
             raise RunError(
                 f"{self.path} is not empty and is not a run directory (it has no config.toml), so "
-                f"nothing is written there. Choose another {named('out')}."
+                f"nothing was written there. Choose another {named('out')}."
             )
         if held and overwrite and "experiment" not in self.config:
             raise RunError(
-                f"{self.path / 'config.toml'} is not one of pathgrad's, so nothing is replaced there. Choose "
+                f"{self.path / 'config.toml'} was not written by pathgrad, so nothing was replaced. Choose "
                 f"another {named('out')}."
             )
         if held and not overwrite:
             raise RunError(
-                f"{self.path} already holds a run. Choose another {named('out')}, go on with this one by "
-                f"{named('resume')}, or replace it by {named('overwrite')}."
+                f"{self.path} already holds a run. Choose another {named('out')}, continue this one with "
+                f"{named('resume')}, or replace it with {named('overwrite')}."
             )
 
     def _remove_own_files(self) -> None:
-        # The list of outputs goes last, and config.toml is replaced in place: a process killed half way
+        # The list of outputs is removed last, and config.toml is replaced in place: a process killed midway
         # leaves a directory that can be overwritten again.
-        if (self.path / "checkpoints").is_dir():  # else JAX need not be loaded
+        if (self.path / "checkpoints").is_dir():  # otherwise JAX need not be loaded
             self.checkpoints.clear()
         for name in ("metrics.jsonl", *self._outputs(), ".outputs"):
             (self.path / name).unlink(missing_ok=True)
@@ -261,12 +261,12 @@ class RunDir:
             except (TypeError, ValueError) as error:
                 if number == len(lines):
                     break
-                raise RunError(f"{where} is no JSON object: {error}. Fix it.") from error
+                raise RunError(f"{where} is not a JSON object: {error}. Fix the line.") from error
             try:
                 rows.append((line + b"\n", Row.of(numbers)))
             except ValueError as error:
                 if not lenient:
-                    raise RunError(f"{where} is no row of metrics: {error} Fix it.") from error
+                    raise RunError(f"{where} is not a row of metrics: {error} Fix the line.") from error
         return rows
 
     @contextlib.contextmanager
@@ -281,7 +281,7 @@ class RunDir:
 
 
 def _finite(obj: Any) -> Any:
-    """Return what JSON can hold, which knows no NaN and no infinity: they become `null`."""
+    """Return what JSON can hold; it has no NaN and no infinity, so they become `null`."""
     match obj:
         case float():
             return obj if math.isfinite(obj) else None

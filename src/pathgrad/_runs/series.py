@@ -1,4 +1,4 @@
-"""Curves out of rows of metrics: columns, means over seeds, rolling means, what is worth seeing."""
+"""Curves from rows of metrics: columns, means over seeds, rolling means, the range worth showing."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ def column(rows: Iterable[Row], x: str, y: str) -> Points:
 
 
 def points_of(pairs: Sequence[tuple[Number | None, Number | None]]) -> Points:
-    """Return the pairs of which both numbers are known."""
+    """Return the pairs in which both numbers are known."""
     known = [(x, y) for x, y in pairs if x is not None and y is not None]
     table = np.array(known, dtype=float).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 def rolling_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Return means over a window around each value (an odd number of them), cut off at both ends."""
+    """Return means over a window of an odd number of values around each, cut off at both ends."""
     half = window // 2
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
@@ -32,14 +32,14 @@ def rolling_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def usual_window(count: int) -> int:
-    """Return a window for so many values: a twentieth of them; few are read one by one."""
+    """Return a window for so many values: a twentieth of them, or 1 if they are few."""
     return (count // 20) | 1 if count > 30 else 1
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:
-    """Return the mean of curves (x, y), interpolated, where all of them have begun and none has ended.
+    """Return the mean of interpolated curves (x, y), where all of them have begun and none has ended.
 
-    Beyond the end of the shortest it would jump to the mean of fewer.
+    Beyond the end of the shortest curve, it would jump to the mean of fewer curves.
     """
     if not curves or any(len(x) == 0 for x, _ in curves):
         return np.empty(0), np.empty(0)
@@ -50,10 +50,10 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 
 
 def interesting(curves: Sequence[Points]) -> tuple[float, float]:
-    """Return between which values curves that fall are worth seeing.
+    """Return the range of values worth showing, for curves that fall.
 
-    From the lowest to the highest after the first tenth; and where they stay low for long, not much further
-    up than they mostly are: else the first fall would fill the panel, and differences at the end not be seen.
+    It goes from the lowest to the highest value after the first tenth, but where the curves stay low for
+    long, not far above most values: else the first fall would fill the panel and hide differences at the end.
     """
     end = max((x[-1] for x, _ in curves if len(x)), default=0.0)
     values = np.concatenate([*(y[x > 0.1 * end] for x, y in curves), np.empty(0)])
@@ -65,7 +65,7 @@ def interesting(curves: Sequence[Points]) -> tuple[float, float]:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the number of seconds in a unit that suits a duration, and its name."""
+    """Return the number of seconds in a time unit that suits a duration, and the unit's name."""
     if seconds > 3 * 3600:
         return 3600.0, "hours"
     return (60.0, "minutes") if seconds > 600 else (1.0, "seconds")

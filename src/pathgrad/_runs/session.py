@@ -1,4 +1,4 @@
-"""Train in a run directory: checkpoints, rows of metrics, resuming to the same bits."""
+"""Train in a run directory: checkpoints, rows of metrics, bit-identical resuming."""
 
 import contextlib
 import dataclasses
@@ -40,26 +40,26 @@ def train(
 ) -> Run:
     """Train in a run directory, as `pathgrad train` does, and return the run.
 
-    Whatever happens to the process, the same call with `resume=True` goes on to the same bits.
+    If the process is killed, the same call with `resume=True` continues the run and gives the same bits.
 
     Args:
         experiment: What to train, by name (`toy`, `phi4`, ...) or your own.
-        options: Of the experiment's `Options`. By default its defaults; of a resumed run its own.
+        options: The experiment's `Options`; by default its defaults, or those of the resumed run.
         out: The directory; by default one in runs/, named after experiment, method and seed.
-        resume: Go on with the run in `out` from its last checkpoint.
+        resume: Continue the run in `out` from its last checkpoint.
         overwrite: Replace the run in `out`. Without this, nothing that exists is touched.
-        checkpoint_seconds: A killed run loses at most this much work, and the block at hand; by default what
-            suits the experiment.
-        progress: Print how far things are.
+        checkpoint_seconds: Time between checkpoints: a killed run loses at most this much work and the
+            current block. By default what suits the experiment.
+        progress: Print the progress.
 
     Raises:
         TrainingDiverged: Too many steps in a row were not finite. The last good state is saved.
-        UserError: The directory cannot be used, or the options make no sense.
+        UserError: The directory cannot be used, or the options are not valid.
     """
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
     if resume and out is None:
-        raise UserError("To resume, name the directory of the run.")
+        raise UserError(f"No run to resume was given. Name its directory with {named('out')}.")
     stored = Run.open(out, experiment) if resume and out is not None else None
     if options is None:
         options = experiment.defaults() if stored is None else stored.settings
@@ -73,12 +73,12 @@ def train(
 
 @dataclasses.dataclass
 class Session:
-    """A training at work in a directory that it holds; made by `session`.
+    """A training in progress, in a directory that it has locked; made by `session`.
 
     Attributes:
-        run: Where it leaves everything.
-        state: The last one. Its arrays are overwritten while `rows` goes on.
-        max_seconds: Training time after which it ends.
+        run: The run that it writes to.
+        state: The latest state. Its arrays are overwritten while `rows` continues.
+        max_seconds: Training time after which it stops.
     """
 
     run: Run
@@ -88,7 +88,7 @@ class Session:
     max_seconds: float | None
 
     def rows(self, checkpoint_seconds: float) -> Iterator[Row]:
-        """Train to the end, and yield what each block came to. If you stop early, call `save`."""
+        """Train to the end, and yield the row of each block. If you stop early, call `save`."""
         saved = time.monotonic()
         try:
             blocks = self.trainer.blocks(self.state, self.training.steps, self.max_seconds)
@@ -121,10 +121,10 @@ def session(
     resumed: Run | None = None,
     overwrite: bool = False,
 ) -> Iterator[Session]:
-    """Make a run directory, or open that of a run to go on with, and hold it, ready to train."""
+    """Create a run directory, or open that of a run to resume, and lock it, ready to train."""
     options = _settled(experiment, options, resumed)
     training = build(experiment, options).training
-    # Before anything is written: it may refuse.
+    # It may raise, so before anything is written.
     trainer = training.trainer(key=run_keys(options.training.seed)[1])
     state, origin = None, {}
     if resumed is None:
@@ -132,8 +132,8 @@ def session(
         state = trainer.init(model)
     shared = {"devices": trainer.devices, "processes": jax.process_count()}
     config = {"experiment": experiment.name, "options": dataclasses.asdict(options)}
-    made = resumed.config if resumed else {"provenance": provenance() | shared | origin}
-    run = Run(out, made | config, experiment)
+    recorded = resumed.config if resumed else {"provenance": provenance() | shared | origin}
+    run = Run(out, recorded | config, experiment)
     with _held(run, overwrite=overwrite, is_new=resumed is None):
         newest = run.directory.checkpoints.newest()
         if state is None and newest is not None:
@@ -142,46 +142,46 @@ def session(
             state = training.loaded(run.directory.checkpoints.load_newest(like))
             trainer.seconds = float(read_header(newest).meta["seconds"])
             if resumed is not None and resumed.settings.training.max_seconds != options.training.max_seconds:
-                state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # to be planned anew
-        elif state is None:  # a run that was killed before its first checkpoint has not begun
+                state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # plan again
+        elif state is None:  # killed before its first checkpoint: start from scratch
             state = trainer.init(experiment.begin(options, training.model)[0])
         work = Session(run, training, trainer, state, options.training.max_seconds)
         if resumed is not None and devices.is_first():
             run.directory.truncate_metrics(int(state.step))
             run.directory.write_config(run.config)
         if newest is None:
-            work.save()  # what a run begins with may be gone when it is resumed
+            work.save()  # the run that this one starts from may be gone when it is resumed
         _check_same(state, config)
         yield work
-        # All leave together: what comes next may read what the first one has written.
+        # All processes leave together: what follows may read what the first one has written.
         devices.any_process(False)
 
 
 def _settled(experiment: AbstractExperiment, options: Any, resumed: Run | None) -> Any:
-    """Return options that mean the same from any place; those of a resumed run may change its length only."""
+    """Return options that mean the same in any directory; a resumed run may only change its length."""
     if resumed is None:
         return experiment.settled(options)[0]
     stored, free = resumed.settings, experiment.may_change(resumed.settings)
     if options == stored:
         return stored
-    before, after = (experiment.settled(each)[0] for each in (stored, options))
+    before, after = (experiment.settled(chosen)[0] for chosen in (stored, options))
     changed = {name: both for name, both in changes(before, after).items() if name not in free}
     if changed:
 
         def marked(name: str) -> str:
             return named(name.rpartition(".")[2])
 
-        told = ", ".join(f"{marked(name)} {old} -> {new}" for name, (old, new) in changed.items())
+        listed = ", ".join(f"{marked(name)} {old} -> {new}" for name, (old, new) in changed.items())
         raise ArgumentError(
             f"A resumed run keeps its configuration, only {' and '.join(map(marked, free))} may change; got "
-            f"{told}. Leave these out, or begin a new run with another {named('out')}."
+            f"{listed}. Leave these out, or start a new run with another {named('out')}."
         )
     return after
 
 
 @contextlib.contextmanager
 def _held(run: Run, *, overwrite: bool, is_new: bool) -> Iterator[None]:
-    """Hold a run directory. Of several processes the first makes and locks it, and all hear how that went."""
+    """Lock a run directory. Of several processes the first creates and locks it; all fail if that fails."""
     with contextlib.ExitStack() as stack:
         failure = None
         if devices.is_first():
@@ -192,12 +192,12 @@ def _held(run: Run, *, overwrite: bool, is_new: bool) -> Iterator[None]:
             except UserError as error:
                 failure = error
         if devices.any_process(failure is not None):
-            raise failure or UserError("the first process could not begin, and says why.")
+            raise failure or UserError("The first process could not start. Read its message.")
         yield
 
 
 def _check_same(state: TrainState, config: dict[str, Any]) -> None:
-    """Raise unless all processes begin with the same numbers and options."""
+    """Raise unless all processes start with the same numbers and options."""
     if devices.is_alone():
         return
     digest = hashlib.sha256(repr(sorted(config.items())).encode())
@@ -206,6 +206,6 @@ def _check_same(state: TrainState, config: dict[str, Any]) -> None:
     mine = int.from_bytes(digest.digest()[:3])
     if devices.any_process(mine != devices.of_first_process(mine)):
         raise UserError(
-            "The processes do not begin with the same model and options. Start all of them by the same "
-            "command, but for the number of the process, on a file system that they share."
+            "The processes do not start with the same model and options. Start all of them with the same "
+            "command, except for the process id, on a file system that they share."
         )

@@ -1,4 +1,4 @@
-"""How far a run is, and how to go on with it."""
+"""How far a run is, and how to resume it."""
 
 import shlex
 from pathlib import Path
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 
 class Status(NamedTuple):
-    """How far a run is; `text` says it in words, with the arguments of commands marked by `named`."""
+    """How far a run is, with a `text` in which the arguments of commands are marked by `named`."""
 
     kind: Literal["running", "ended", "stopped", "empty"]
     text: str
 
 
 def resume_command(experiment: AbstractExperiment, out: Path) -> str:
-    """Return the command that goes on with a run, its arguments marked by `named`."""
+    """Return the command that resumes a run, its arguments marked by `named`."""
     return f"pathgrad {experiment.command} {named('out')} {shlex.quote(str(out))} {named('resume')}"
 
 
 def status_of(run: "Run") -> Status:
-    """Say how far a run is."""
+    """Return how far a run is."""
     where = _how_far(run)
     if run.is_training:
         return Status("running", f"training now: {where}")
     why = _why_ended(run)
     if why:
         return Status("ended", f"ended: {where}, {why}")
-    on = "its checkpoints are not here, so it cannot go on"
+    hint = "its checkpoints are not here, so it cannot continue"
     if run.has_checkpoints:
-        on = f"go on with `{resume_command(run.experiment, run.path)}`"
+        hint = f"continue with `{resume_command(run.experiment, run.path)}`"
     if not run.rows:
-        return Status("empty", f"stopped before its first block of steps ended: {on}")
-    return Status("stopped", f"stopped at {where}: {on}")
+        return Status("empty", f"stopped before its first block of steps ended: {hint}")
+    return Status("stopped", f"stopped at {where}: {hint}")
 
 
 def _how_far(run: "Run") -> str:
@@ -48,8 +48,8 @@ def _how_far(run: "Run") -> str:
     done = run.at_end(unit)
     if done is None:
         unit, done, wanted = "step", float(run.last.step), None
-    said = f"{unit} {count(done)}" if unit == "step" else f"{unit} {done:,.4g}"
-    return said + (f" of {count(wanted)}" if wanted else "")
+    text = f"{unit} {count(done)}" if unit == "step" else f"{unit} {done:,.4g}"
+    return text + (f" of {count(wanted)}" if wanted else "")
 
 
 def _why_ended(run: "Run") -> str | None:

@@ -9,10 +9,10 @@ import tomli_w
 
 
 def dump_toml(mapping: Mapping[str, Any]) -> str:
-    """Write a nested mapping as TOML text, such that `tomllib.loads` gives it back.
+    """Return a nested mapping as TOML text, which `tomllib.loads` reads back.
 
-    What TOML cannot tell apart comes back as its nearest kin: tuples as lists, paths as strings. Entries that
-    are `None` are left out, because TOML has no null. Other types are a `TypeError`.
+    Tuples are read back as lists, and paths as strings. Entries that are `None` are left out, because TOML
+    has no null. Types that TOML does not have raise a `TypeError`.
     """
     text = tomli_w.dumps(_plain(mapping, ""))
     if odd := re.search(r".*[\ud800-\udfff].*", text):  # a lone surrogate
@@ -27,7 +27,7 @@ def _plain(value: Any, name: str) -> Any:
     match value:
         case str() | int():
             return value
-        case float():  # a subclass may print as no number at all
+        case float():  # a subclass may not print as a number
             return float(value)
         case Path():
             return str(value)

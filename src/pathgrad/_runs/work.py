@@ -1,4 +1,4 @@
-"""What can be done with a trained run, as opposed to what can be read of it: this needs JAX."""
+"""What can be done with a trained run, beyond reading its files: this needs JAX."""
 
 import io
 import json
@@ -18,12 +18,12 @@ from .run import Run
 
 
 def trained(run: Run) -> Trained:
-    """Load what a training has come to, from its last checkpoint."""
+    """Load the result of a training from its last checkpoint."""
     checkpoints = run.directory.checkpoints
     if checkpoints.newest() is None:
         raise UserError(
             f"{run.path} has no checkpoint: its training was stopped before the first one, or they are kept "
-            f"elsewhere. Go on with the training command and {named('resume')}."
+            f"elsewhere. Repeat the training command with {named('resume')}."
         )
     shell = run.problem().shell()
     trainer = shell.trainer(key=jr.key(0))
@@ -40,23 +40,23 @@ def sample(run: Run, n: int, *, seed: int, refine: int | None) -> dict[str, np.n
 
 
 def evaluate(run: Run, how: Any, *, seed: int, tell: Tell | None = None) -> dict[str, Any]:
-    """Evaluate a trained run, write what was found into it, and return that as it stands in the file."""
+    """Evaluate a trained run, write the results into it, and return them as they are in the file."""
     check_at_least_one(refine=getattr(how, "refine", None))
     key = evaluation_key(run.settings.training.seed, seed)
-    # Before the long work, not after it.
+    # Check before the long work, not after it.
     if not os.access(run.path, os.W_OK):
-        raise UserError(f"{run.path} cannot be written to, and evaluation leaves its results there.")
-    found = trained(run)
+        raise UserError(f"{run.path} is not writable, and evaluation writes its results there.")
+    outcome = trained(run)
     result: dict[str, Any] = {}
-    for each in run.problem().evaluate(found, how, key=key, tell=tell or (lambda *_: None)):
-        result = {"experiment": run.experiment.name, "step": int(found.state.step)} | each.numbers
+    for findings in run.problem().evaluate(outcome, how, key=key, tell=tell or (lambda *_: None)):
+        result = {"experiment": run.experiment.name, "step": int(outcome.state.step)} | findings.numbers
         result |= {"seed": seed, "run": str(run.path), "provenance": provenance()}
-        result = _written(run, result, each.arrays)
+        result = _written(run, result, findings.arrays)
     return result
 
 
 def _written(run: Run, numbers: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Write results into the run, and return them as a reader of the file finds them: JSON without NaN."""
+    """Write results into the run, and return them as read back from the file: JSON without NaN."""
     if not devices.is_first():
         return numbers
     buffer = io.BytesIO()

@@ -1,1 +1,1 @@
-"""Drawing what it is handed: figures, and the page of a report. It never asks which experiment that is."""
+"""Figures and the report page. This package draws what it receives, and never asks which experiment it is."""

@@ -1,4 +1,4 @@
-"""Training curves: a number of the rows against steps, epochs or time, whatever the number is."""
+"""Training curves: any logged number against steps, epochs or time."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,16 +21,16 @@ Axis = Literal["step", "epoch", "seconds"]
 
 NO_CURVE = "No block of steps has ended yet, so there is no curve to draw."
 EVALUATED, BEST = "evaluated", "best of a run"
-DOUBTFUL = "loss below its bound: not to be trusted"
+DOUBTFUL = "loss below its bound: do not trust"
 
-_FAR = 20  # times as long: then the shorter curves would be a line at the left edge
-_FEW = 12  # points are marked one by one
+_FAR = 20  # times as long as others: on a linear axis the shorter curves would be a line at the left edge
+_FEW = 12  # up to so many points are marked one by one
 _DOT: How = {"ls": "none", "marker": "o", "ms": 5.5, "mec": PAPER, "zorder": 4}
 _DIAMOND = _DOT | {"marker": "D", "zorder": 6}
 
 
 class Training(NamedTuple):
-    """The panels of one number: against what the training is counted in, and against its time."""
+    """The panels of one number: against its steps or epochs, and against training time."""
 
     quantity: Quantity
     by_length: Panel
@@ -39,30 +39,30 @@ class Training(NamedTuple):
 
 
 def training_panels(groups: Sequence[Group]) -> list[Training]:
-    """Return what there is to draw of the training of groups of one problem; what is followed comes first."""
+    """Return the panels for the training of groups of one problem; the followed number comes first."""
     experiment, options = groups[0].first.experiment, groups[0].first.options
     length = length_of(groups[0].first)
     followed = experiment.followed(options)
     others = [(q, _values(groups, q)) for q in experiment.curves(options)]
     varied = [q for q, values in others if len(values) == 1 or len(set(values)) > 1]
-    found = []
+    panels = []
     for q in (followed, *varied):
         by_length, by_time = (curve_panel(q, axis, is_followed=q is followed) for axis in (length, "seconds"))
-        found.append(Training(q, by_length, by_time, length))
-    return found
+        panels.append(Training(q, by_length, by_time, length))
+    return panels
 
 
 def length_of(run: Run) -> Axis:
-    """Return what a training is counted in."""
+    """Return the unit in which the length of a training is counted."""
     return "epoch" if run.experiment.length(run.options)[0] == "epoch" else "step"
 
 
 def constants(groups: Sequence[Group]) -> list[str]:
-    """Say which numbers of groups of one problem never changed: no curve of them is worth drawing."""
+    """Return sentences about numbers that never changed in groups of one problem, so need no curve."""
     experiment, options = groups[0].first.experiment, groups[0].first.options
     pairs = [(q, _values(groups, q)) for q in experiment.curves(options)]
     same = [(q, values[0]) for q, values in pairs if len(values) > 1 and len(set(values)) == 1]
-    return [f"{_title(q)}: {q.write(value)}, always and in every run." for q, value in same]
+    return [f"{_title(q)}: {q.write(value)} throughout, in every run." for q, value in same]
 
 
 def _values(groups: Sequence[Group], quantity: Quantity) -> list[float]:
@@ -73,14 +73,14 @@ def _values(groups: Sequence[Group], quantity: Quantity) -> list[float]:
 def curve_panel(
     quantity: Quantity, axis: Axis, *, is_followed: bool = False, whole_time: bool = False
 ) -> Panel:
-    """Return a panel with a curve for each group: the mean of its seeds, smoothed where rows are many.
+    """Return a panel with a curve for each group: the mean over its seeds, smoothed if there are many rows.
 
     Args:
-        quantity: What is drawn, by its name in the rows.
-        axis: Against what.
-        is_followed: Whether evaluations, losses below their bound and published values are marked too.
-        whole_time: Count the time of the runs that a run began with, and draw it logarithmically: for methods
-            whose steps differ by thousands.
+        quantity: The logged number to draw.
+        axis: What to draw it against.
+        is_followed: Whether to mark evaluations, losses below their bound and published values too.
+        whole_time: Include the time of earlier runs from which a run started, on a logarithmic axis: for
+            methods whose numbers of steps differ by thousands.
     """
 
     def draw(axes: Axes, groups: Sequence[Group]) -> str:
@@ -94,16 +94,16 @@ def curve_panel(
             x, y = column(rows, axis, name)
             return (x + (run.seconds_before if whole_time else 0.0)) / unit, y / quantity.scale
 
-        curves, said, smooth = [], [], False
+        curves, sentences, smooth = [], [], False
         for group, how in zip(groups, looks_of(groups), strict=True):
-            own = [points(run, run.rows, quantity.name) for run in group.runs]
-            own = [each for each in own if len(each[0])]
-            curves += own
-            if own:
-                label = group.label + (f" (mean of {len(own)} runs)" if len(own) > 1 else "")
-                mean = _draw_group(axes, own, quantity, label, how)
+            seeds = [points(run, run.rows, quantity.name) for run in group.runs]
+            seeds = [curve for curve in seeds if len(curve[0])]
+            curves += seeds
+            if seeds:
+                label = group.label + (f" (mean of {len(seeds)} runs)" if len(seeds) > 1 else "")
+                mean = _draw_group(axes, seeds, quantity, label, how)
                 smooth |= _window(quantity, len(mean[0])) > 1
-                said.append(_said(group.label, mean, quantity, words))
+                sentences.append(_in_words(group.label, mean, quantity, words))
             elif not any(run.rows for run in group.runs):
                 axes.plot([], [], label=f"{group.label} (no rows yet)", **how)
         if not curves:
@@ -113,7 +113,7 @@ def curve_panel(
         _limit_y(axes, curves, quantity, groups[0].first if is_followed else None)
         _limit_x(axes, curves, is_log=whole_time)
         axes.set_xlabel(words + (" (thick: rolling mean)" if smooth else ""))
-        return f"{_title(quantity)} against {words}. {' '.join(said)}"
+        return f"{_title(quantity)} against {words}. {' '.join(sentences)}"
 
     return Panel(_title(quantity), draw, quantity.means)
 
@@ -124,23 +124,23 @@ def _title(quantity: Quantity) -> str:
 
 
 def _window(quantity: Quantity, count: int) -> int:
-    # What is judged by its best is no mean over few draws: it has no noise to be taken out.
+    # A number of which the best counts is not a mean over few draws: there is no noise to smooth.
     return 1 if quantity.best else usual_window(count)
 
 
 def _draw_group(axes: Axes, curves: list[Points], quantity: Quantity, label: str, how: How) -> Points:
-    """Draw seeds thin and their mean thick; return the mean, smoothed where it is drawn so."""
+    """Draw thin curves for the seeds and a thick one for their mean; return the mean as it is drawn."""
     x, y = mean_curve(curves)
     window = _window(quantity, len(x))
     if len(curves) > 1 or window > 1:
         for curve in curves:
-            # Many rows are a band of noise, which must not hide the means in it.
+            # Many rows make a band of noise, which must not hide the means in it.
             line(axes, *curve, color=how["color"], lw=0.7, alpha=0.45 if window == 1 else 0.25)
     mean = x, rolling_mean(y, window)
     marker = how["marker"] or ("o" if 1 < len(x) <= _FEW else None)
     every = 1 if len(x) <= _FEW else max(1, min(len(x), MOST_POINTS) // 8)
     more: How = {"label": label, "marker": marker, "markevery": every, "mec": PAPER, "ms": 5.5}
-    line(axes, *mean, **how | more, zorder=3)  # above the thin ones of all groups
+    line(axes, *mean, **how | more, zorder=3)  # above the thin curves of all groups
     if quantity.best:
         for at, values in curves:
             best = int(np.argmax(quantity.better * values))
@@ -148,26 +148,26 @@ def _draw_group(axes: Axes, curves: list[Points], quantity: Quantity, label: str
     return mean
 
 
-def _said(label: str, mean: Points, quantity: Quantity, words: str) -> str:
-    """Put the ends of a curve into words."""
+def _in_words(label: str, mean: Points, quantity: Quantity, words: str) -> str:
+    """Describe the two ends of a curve in words."""
     x, y = mean
     if not len(x):
-        return f"{label}: no rows that all its runs have."
+        return f"{label}: no row that all its runs share."
     ends = [f"{quantity.write(float(y[i]))} at {x[i]:.5g}" for i in sorted({0, len(x) - 1})]
     return f"{label}: {', then '.join(ends)} ({words})."
 
 
 def _mark(axes: Axes, groups: Sequence[Group], quantity: Quantity, points: Callable[..., Points]) -> None:
-    """Mark what evaluations found, and cross out blocks whose loss was below its bound."""
+    """Mark the results of evaluations, and cross out blocks whose loss was below its bound."""
     evaluated, crosses = 0, []
     for group in groups:
         for run in group.runs:
             crosses.append(points(run, [row for row in run.rows if row.below_bound], quantity.name))
-            found, step = quantity.value(run.evaluation), number_in(run.evaluation, "step")
-            at = [row for row in run.rows if row.step == step and found is not None]
+            value, step = quantity.value(run.evaluation), number_in(run.evaluation, "step")
+            at = [row for row in run.rows if row.step == step and value is not None]
             x, _ = points(run, at, "step")
             evaluated += len(x)
-            axes.plot(x, np.full(len(x), found, float), **_DIAMOND, color=look_of(group.method).colour)
+            axes.plot(x, np.full(len(x), value, float), **_DIAMOND, color=look_of(group.method).colour)
     x, y = np.concatenate(crosses, axis=1)
     if len(x):
         axes.plot(x, y, ls="none", marker="x", ms=4.5, color=INK, zorder=5, label=DOUBTFUL)
@@ -178,8 +178,8 @@ def _mark(axes: Axes, groups: Sequence[Group], quantity: Quantity, points: Calla
 
 
 def _limit_y(axes: Axes, curves: list[Points], quantity: Quantity, followed: Run | None) -> None:
-    """Scale the axis; of a run whose number is followed, draw what others have published of it."""
-    values = np.concatenate([np.asarray(each.get_ydata(), float) for each in axes.lines])
+    """Scale the axis; given the run whose number is followed, draw published values of that number too."""
+    values = np.concatenate([np.asarray(curve.get_ydata(), float) for curve in axes.lines])
     if quantity.axis == "share":
         share_axis(axes, values)
     elif quantity.axis == "log":
@@ -191,7 +191,7 @@ def _limit_y(axes: Axes, curves: list[Points], quantity: Quantity, followed: Run
         return
     room = max(high - low, 1e-3 * abs(high)) or 1.0
     published = {} if followed is None else followed.experiment.published(followed.options)
-    # Else they would squeeze the curves to a line.
+    # Published values far away would squeeze the curves to a line.
     if published and all(low - room < v < high + room for v in published.values()):
         for method, value in published.items():
             colour, text = look_of(method).colour, f"published, {method}: {quantity.write(value)}"
@@ -203,7 +203,7 @@ def _limit_y(axes: Axes, curves: list[Points], quantity: Quantity, followed: Run
 
 def _limit_x(axes: Axes, curves: list[Points], *, is_log: bool) -> None:
     first, ends = min(x[0] for x, _ in curves), [x[-1] for x, _ in curves]
-    # Methods whose steps differ by thousands would be a line at the left edge.
+    # On a linear axis, methods with far fewer steps would be a line at the left edge.
     if first > 0 and (is_log or max(ends) > _FAR * min(ends)):
         log_axis(axes, np.array([first, max(ends)]), "x")
     else:

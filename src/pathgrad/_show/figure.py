@@ -1,4 +1,4 @@
-"""Whole figures, made of panels: what `pathgrad compare`, `plot` and `evaluate` draw."""
+"""Figures made of panels: what `pathgrad compare`, `plot` and `evaluate` draw."""
 
 import math
 from collections.abc import Sequence
@@ -14,96 +14,96 @@ from .._words.errors import as_options
 from .curves import curve_panel, training_panels
 from .style import new_figure, say_empty, styled
 
-_LETTERS = 13  # of a legend, in an inch
-_LONGEST = 44  # letters of a label
-_BESIDE = 4  # parts of a figure; more are below each other
-_SIZE = (3.7, 2.9)  # of a panel beside others, in inches
+_LETTERS = 13  # letters per inch of a legend
+_LONGEST = 44  # letters in the longest label
+_ACROSS = 4  # parts of a figure side by side; further ones start a new row
+_SIZE = (3.7, 2.9)  # width and height, in inches, of one panel among others
 
-_Part = tuple[str, list[Panel], list[Group]]  # a title, and panels of groups below it
+_Part = tuple[str, list[Panel], list[Group]]  # a title, its panels, and the groups drawn in them
 
 
 def by_problem(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Return groups by what was fitted: those of different problems are not drawn on the same axes."""
-    found: dict[str, list[Group]] = {}
+    """Sort groups by problem: different problems are not drawn on the same axes."""
+    problems: dict[str, list[Group]] = {}
     for group in groups:
-        found.setdefault(group.problem, []).append(group)
-    return found
+        problems.setdefault(group.problem, []).append(group)
+    return problems
 
 
 @styled
 def training_figure(groups: Sequence[Group]) -> Figure:
-    """Draw what is followed against steps or epochs and time, and further curves; a row for each problem."""
+    """Draw the followed number against steps or epochs and time, and more curves; a row for each problem."""
     parts = []
-    for problem, here in by_problem(groups).items():
-        first, *further = training_panels(here)
-        panels = [first.by_length, first.by_time, *(each.by_length for each in further[:2])]
-        parts.append((problem, panels, here))
+    for problem, members in by_problem(groups).items():
+        first, *further = training_panels(members)
+        panels = [first.by_length, first.by_time, *(curve.by_length for curve in further[:2])]
+        parts.append((problem, panels, members))
     return _draw(parts, max(len(panels) for _, panels, _ in parts))
 
 
 @styled
 def time_figure(groups: Sequence[Group]) -> Figure:
-    """Draw what is followed against all training time, on a logarithmic scale, a panel for each problem."""
+    """Draw the followed number against total training time, on a log scale, with a panel for each problem."""
     parts = []
-    for problem, here in by_problem(groups).items():
-        followed = here[0].first.experiment.followed(here[0].first.options)
+    for problem, members in by_problem(groups).items():
+        followed = members[0].first.experiment.followed(members[0].first.options)
         panel = curve_panel(followed, "seconds", is_followed=True, whole_time=True)
-        parts.append((problem, [panel], here))
-    return _draw(parts, beside=_BESIDE)
+        parts.append((problem, [panel], members))
+    return _draw(parts, across=_ACROSS)
 
 
 @styled
 def panel_figure(panel: Panel, groups: Sequence[Group]) -> Figure:
-    """Draw one panel alone: of one run for each group side by side, else for each problem.
+    """Draw a single panel: for each group if it shows one run, else for each problem.
 
     Raises:
-        MissingData: No run has what it shows.
+        MissingData: No run has the data that it shows.
     """
     kept = panel.drawable(groups)
     if not kept:
         run = groups[0].first
-        why = "holds too little for this picture" if run.evaluation else "has not been evaluated"
-        raise MissingData(f"{run.path} {why}: `{run.evaluate_command}`.")
+        why = "lacks the data for this figure" if run.evaluation else "has not been evaluated"
+        raise MissingData(f"{run.path} {why}. Run `{run.evaluate_command}`.")
     problems = by_problem(kept)
-    parts = [(problem, [panel], here) for problem, here in problems.items()]
+    parts = [(problem, [panel], members) for problem, members in problems.items()]
     if panel.is_of_one:
         several = len(problems) > 1
         parts = [(f"{g.problem}, {g.label}" if several else g.label, [panel], [g]) for g in kept]
-    return _draw(parts, beside=_BESIDE, size=(panel.width, panel.height), is_strict=True)
+    return _draw(parts, across=_ACROSS, size=(panel.width, panel.height), is_strict=True)
 
 
 @styled
 def overview_figure(run: Run) -> Figure:
-    """Draw what is to be seen of one run: its training, and the panels of its experiment."""
+    """Draw everything about one run: its training, and the panels of its experiment."""
     group = Group((run,), (run.path.name,), run.method)
-    panels = [each.by_length for each in training_panels([group])[:2]]
+    panels = [curve.by_length for curve in training_panels([group])[:2]]
     panels += [panel for panel in run.experiment.panels().values() if panel.can_draw(run)]
     result = run.experiment.result(run.options)
-    found = f": {result.title} {result.of(run.evaluation)}" if run.is_evaluated else ""
-    parts = [(f"{run.label}{found}", panels, [group])]
+    value = f": {result.title} {result.of(run.evaluation)}" if run.is_evaluated else ""
+    parts = [(f"{run.label}{value}", panels, [group])]
     return _draw(parts, 2 if len(panels) == 4 else min(len(panels), 3))
 
 
 def _draw(
     parts: Sequence[_Part],
     columns: int = 1,
-    beside: int = 1,
+    across: int = 1,
     size: tuple[float, float] = _SIZE,
     *,
     is_strict: bool = False,
 ) -> Figure:
-    """Draw parts of a figure, some of them beside each other, each with its panels in columns."""
-    beside = min(len(parts), beside)
-    down = math.ceil(len(parts) / beside)
+    """Draw the parts of a figure, some side by side, each with its panels in columns."""
+    across = min(len(parts), across)
+    down = math.ceil(len(parts) / across)
     rows = [math.ceil(len(panels) / columns) for _, panels, _ in parts]
     title_height = 0.25 * down if len(parts) > 1 else 0.0
-    high = size[1] * sum(rows[:down]) + title_height  # those beside each other have a row each
-    figure = new_figure(max(5.0, size[0] * columns * beside), high)
-    places = figure.subfigures(down, beside, squeeze=False, height_ratios=rows[:down]).ravel()
+    high = size[1] * sum(rows[:down]) + title_height  # parts side by side have one row each
+    figure = new_figure(max(5.0, size[0] * columns * across), high)
+    places = figure.subfigures(down, across, squeeze=False, height_ratios=rows[:down]).ravel()
     for (title, panels, groups), place, count in zip(parts, places, rows, strict=False):
         if len(parts) > 1:
             head = place.suptitle(title, x=0.01, ha="left", weight="bold", size=10)
-            head.set_parse_math(False)  # it may hold anything
+            head.set_parse_math(False)  # a title may hold any character, such as $
         grid = place.subplots(count, columns, squeeze=False).ravel()
         for axes, panel in zip(grid, panels, strict=False):
             _draw_panel(axes, panel, groups, is_strict=is_strict)
@@ -122,14 +122,14 @@ def _draw_panel(axes: Axes, panel: Panel, groups: list[Group], *, is_strict: boo
             raise
         say_empty(axes, as_options(missing.text))
     except UNFIT as error:
-        say_empty(axes, f"what was kept does not fit together\n({error})")
+        say_empty(axes, f"the saved data do not fit together\n({error})")
 
 
 def _legend(figure: Figure) -> None:
-    """Name what is drawn once for all axes, above them, where no curve is hidden."""
+    """Draw one legend for all axes, above them, where it hides no curve."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
-        if axes.get_legend() is None:  # else it has named its own
+        if axes.get_legend() is None:  # otherwise the panel has its own
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
     if not handles:
@@ -144,6 +144,6 @@ def _legend(figure: Figure) -> None:
 
 
 def _shortened(text: str) -> str:
-    """Take the middle out of a long label; what tells runs apart is mostly at the ends."""
+    """Cut the middle out of a long label; runs usually differ at the ends."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]}…{text[1 - half :]}"

@@ -1,4 +1,4 @@
-"""What all pictures share: fonts, colours, axes, and how images are laid out."""
+"""What all figures share: fonts, colours, axes, and the layout of images."""
 
 import math
 import textwrap
@@ -15,10 +15,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from .._runs.group import Group
 from .._runs.look import look_of
 
-# Keyword arguments of Matplotlib, which has too many kinds of them to tell apart.
+# Keyword arguments of Matplotlib, which has too many kinds to give each a type.
 How = dict[str, Any]
 
-# Colours that belong to no method: a page gives them those of its theme.
+# Colours that belong to no method; a page replaces them with those of its theme.
 INK, SOFT, RULE, PAPER = "#1b1f27", "#535b69", "#dde1e7", "#ffffff"
 
 RC: Any = {
@@ -38,42 +38,42 @@ RC: Any = {
     "ytick.color": SOFT,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "legend.handlelength": 2.8,  # a shorter one shows no dashes
+    "legend.handlelength": 2.8,  # a shorter one would not show dashes
     "lines.linewidth": 1.8,
-    "pdf.fonttype": 42,  # letters stay letters: they can be searched and edited
+    "pdf.fonttype": 42,  # text stays text, to be searched and edited
     "svg.fonttype": "none",
-    "svg.hashsalt": "pathgrad",  # the same numbers, the same file
+    "svg.hashsalt": "pathgrad",  # the same numbers give the same file
 }
-styled = mpl.rc_context(RC)  # lets a function draw in our style, whatever is set outside
+styled = mpl.rc_context(RC)  # makes a function draw in our style, whatever the user's settings
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, its sizes in inches, for functions that are `styled`."""
+    """Return an empty figure, with sizes in inches, for functions that are `styled`."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(wspace=0.06, hspace=0.06)  # pyright: ignore
     return figure
 
 
-@styled  # ticks are made as late as here
+@styled  # Matplotlib makes ticks only now
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; its format is that of the ending."""
-    # A date would make each file another one.
+    """Write a figure; the file's suffix decides the format."""
+    # With a date, no two files would be the same.
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     figure.savefig(path, dpi=160, metadata=dates.get(path.suffix))
 
 
 def dashes(line: str | tuple[float, ...]) -> Any:
-    """Return the line style of a `Look` as Matplotlib takes it."""
+    """Return the line style of a `Look` in the form that Matplotlib expects."""
     return line if isinstance(line, str) else (0.0, line)
 
 
-# Groups of one method share its colour and line; from the second on they have markers.
-# Few points are marked by circles anyway, and what an evaluation found by a diamond.
+# Groups of one method share its colour and line; all but the first have markers.
+# Circles already mark the points of short curves, and diamonds the results of evaluations.
 _MARKERS = (None, "s", "^", "v", "P", "X", "p", "h")
 
 
 def looks_of(groups: Sequence[Group]) -> list[How]:
-    """Return for each group the colour, line style and marker of its curve."""
+    """Return the colour, line style and marker of each group's curve."""
     looks = []
     for i, group in enumerate(groups):
         look = look_of(group.method)
@@ -82,13 +82,13 @@ def looks_of(groups: Sequence[Group]) -> list[How]:
     return looks
 
 
-_SMALLEST_LOSS = 1e-7  # of a share; beyond it single precision knows no difference to 100 %
-# Shares to label, the plainest first: 0, 90, 99 %, ..., then 50, 95 %, ..., where there is room.
+_SMALLEST_LOSS = 1e-7  # distance to 100 % below which single precision shows no difference
+# Shares to label, the roundest first: 0, 90, 99 %, ..., then 50, 95 %, ..., where there is room.
 _TICKS = [round(1 - lost / 10**nines, 9) for lost in (1, 5, 3, 2, 8, 7, 4, 1.5) for nines in range(7)]
 
 
 def share_to_height(share: Any) -> np.ndarray:
-    """Return -log10(1 - share): each unit up, a tenth of what is missing to 100 %."""
+    """Return -log10(1 - share): each unit up, the distance to 100 % is divided by ten."""
     return np.asarray(-np.log10(np.maximum(1 - np.asarray(share, dtype=float), _SMALLEST_LOSS)))
 
 
@@ -98,7 +98,7 @@ def height_to_share(height: Any) -> np.ndarray:
 
 
 def share_ticks(low: float, high: float) -> list[float]:
-    """Return shares to label between two, not too close to each other on the axis."""
+    """Return shares to label between two shares, not too close to each other on the axis."""
     chosen: dict[float, float] = {}
     least = (share_to_height(high) - share_to_height(low)) / 12
     for tick in _TICKS:
@@ -107,13 +107,13 @@ def share_ticks(low: float, high: float) -> list[float]:
             chosen[tick] = height
     if len(chosen) >= 3:
         return sorted(chosen)
-    # A narrow range is as good as linear.
+    # A narrow range is nearly linear.
     steps = MaxNLocator(nbins=5, steps=[1, 2, 5, 10]).tick_values(low, high)
     return [float(t) for t in steps if low <= t <= high]
 
 
 def share_axis(axes: Axes, values: np.ndarray) -> None:
-    """Give an axis of shares, such as effective sample sizes, a scale that tells 99 % from 99.9 %."""
+    """Give an axis of shares, such as effective sample sizes, a scale that separates 99 % from 99.9 %."""
     axes.set_yscale("function", functions=(share_to_height, height_to_share))
     heights = share_to_height(values[np.isfinite(values)])
     bottom, top = (heights.min(), heights.max()) if heights.size else (0.0, 1.0)
@@ -129,11 +129,11 @@ def log_axis(axes: Axes, values: np.ndarray, which: Literal["x", "y"] = "y") -> 
     """Make an axis logarithmic, and readable where it spans few powers of ten."""
     values = values[np.isfinite(values) & (values > 0)]
     if not values.size:
-        return  # there is nothing that it could show
+        return  # there is nothing to show
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     spread = np.log10(values.max() / values.min())
-    if spread < (2.5 if which == "y" else 1.5):  # across, numbers need more room
+    if spread < (2.5 if which == "y" else 1.5):  # labels need more room on a horizontal axis
         subs = (1, 2, 5) if spread > 0.7 else (1, 1.5, 2, 3, 4, 5, 6, 8)
         axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(value)))
@@ -144,7 +144,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def power_of_ten(value: float) -> str:
-    """Write a number of a logarithmic axis: 0.05, 200, or 10⁻⁶."""
+    """Write a number for a logarithmic axis: 0.05, 200, or 10⁻⁶."""
     digits, exponent = f"{value:.2e}".split("e")
     if 1e-3 <= value < 1e5 or float(digits) != 1:
         return short(float(f"{value:.3g}"))
@@ -152,18 +152,18 @@ def power_of_ten(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """Write a number of an axis: 1,400 and 25k."""
+    """Write a number for an axis: 1,400 or 25k."""
     for least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= least:
             return f"{value / size:g}{letter}".replace("-", "−")
     return (f"{value:,.0f}" if value == round(value) else f"{value:g}").replace("-", "−")
 
 
-MOST_POINTS = 300  # of a curve; no panel has room to show more
+MOST_POINTS = 300  # points per curve; no panel has room to show more
 
 
 def thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return fewer points of a long curve: of each of many short pieces, the lowest and the highest."""
+    """Return fewer points of a long curve: the lowest and the highest of each of many short pieces."""
     if len(x) <= MOST_POINTS:
         return x, y
     pieces = np.array_split(np.arange(len(x)), MOST_POINTS // 2)
@@ -173,7 +173,7 @@ def thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, **how: Any) -> None:
-    """Draw a curve; a single point, which no line shows, as a dot; and nothing if there is none."""
+    """Draw a curve; a single point becomes a dot, as a line would not show it."""
     if len(x) == 1:
         how |= {"marker": how.get("marker") or "o"}
     if len(x):
@@ -190,12 +190,12 @@ def say_empty(axes: Axes, text: str) -> None:
 
 
 def tiled(images: np.ndarray, aspect: float, gap: int) -> np.ndarray:
-    """Lay images out, with gaps, in as many columns as make them largest in a panel of an aspect ratio."""
+    """Lay out images with gaps, in the number of columns that makes them largest for an aspect ratio."""
     images = np.pad(images.astype(float), ((0, 0), (0, gap), (0, gap)), constant_values=np.nan)
     count, height, width = images.shape
     columns = range(1, count + 1)
     across = max(columns, key=lambda n: min(aspect / (n * width), 1 / (math.ceil(count / n) * height)))
     down = math.ceil(count / across)
-    rest = np.full((across * down - count, height, width), np.nan)
-    grid = np.concatenate([images, rest]).reshape(down, across, height, width)
+    filler = np.full((across * down - count, height, width), np.nan)
+    grid = np.concatenate([images, filler]).reshape(down, across, height, width)
     return grid.swapaxes(1, 2).reshape(down * height, across * width)[:-gap, :-gap]

@@ -1,1 +1,1 @@
-"""Time: integrators, and how gradients go back through them."""
+"""ODE solves: integrators, and adjoints to differentiate through them."""

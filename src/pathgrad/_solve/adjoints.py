@@ -1,11 +1,11 @@
-r"""Two ways back through a solve.
+r"""Two ways to backpropagate through a solve.
 
 Both pull a cotangent $a(t_1)$ of the final state back to the initial state and to the parameters:
 
 $$\dot a = -a\,J_f, \qquad
   \frac{dL}{d\theta} = +\int_{t_0}^{t_1} a \cdot \frac{\partial f}{\partial\theta}\,dt .$$
 
-(The paper prints a minus sign before the integral; with these limits it is a plus.)
+(Vaitl et al. 2022 print a minus sign before the integral; with these limits it is a plus.)
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ from .integrators.abstract import largest_rms
 
 
 class AbstractAdjoint(eqx.Module):
-    """Decide what the forward solve remembers, and how a cotangent goes back along it."""
+    """A way to backpropagate: what the forward solve stores, and what the backward pass makes of it."""
 
     @abstractmethod
     def forward(
@@ -36,9 +36,9 @@ class AbstractAdjoint(eqx.Module):
         interval: tuple[float, float],
         live: Any,
     ) -> tuple[PyTree, SolveInfo, PyTree]:
-        """Solve once. Return the final state, what it cost, and what `backward` will need.
+        """Solve once. Return the final state, cost and outcome, and what `backward` will need.
 
-        `live(state)` is the part of the state that the gradient goes through.
+        `live(state)` is the part of the state that is differentiated.
         """
 
     @abstractmethod
@@ -54,19 +54,19 @@ class AbstractAdjoint(eqx.Module):
     ) -> tuple[PyTree, PyTree, Int[Array, ""]]:
         """Return the cotangents of the live initial state and of the leaves of `args` in `wanted`.
 
-        And how many times the motion was evaluated and differentiated for that.
+        Also return how many times the motion was evaluated and differentiated for that.
         """
 
 
 class Discrete(AbstractAdjoint):
-    """Differentiate every step that was taken, exactly; remember the state at each.
+    """Differentiate every step that was taken, exactly; store the state at each.
 
     The result is the gradient of the numbers the solver really produced, whatever their accuracy.
     Memory grows with the number of steps. With `Adaptive` steps, the accepted ones are recorded; a
-    solve that needs more than `max_steps` of them (rejected ones counted) has failed.
+    solve that needs more than `max_steps` of them (rejected ones counted) fails.
 
     Attributes:
-        max_steps: Room for recorded steps. Only adaptive integrators need it.
+        max_steps: Largest number of steps that can be recorded. Only adaptive integrators use it.
     """
 
     max_steps: int = eqx.field(static=True, default=256)
@@ -101,12 +101,11 @@ class Discrete(AbstractAdjoint):
 
 
 class Backsolve(AbstractAdjoint):
-    """Solve the adjoint equation backwards, and the state again with it: the memory of one step.
+    """Solve the adjoint equation backwards, together with the state: it needs the memory of one step.
 
-    This is the paper's way, and that of neural ODEs at large. It is the gradient of the continuous
-    flow, not of the steps taken, and where the field contracts strongly the state cannot be retraced
-    backwards and the gradient is wrong without a sign of it. `pathgrad.check_gradients` tells for
-    your own flow.
+    This is the method of Vaitl et al. 2022, and the usual one for neural ODEs. It gives the gradient of
+    the continuous flow, not of the steps taken. Where the field contracts strongly, the state cannot be
+    retraced backwards, and the gradient is silently wrong: `pathgrad.check_gradients` tests your own flow.
     """
 
     def forward(self, integrator, motion, state, args, interval, live):
@@ -116,7 +115,7 @@ class Backsolve(AbstractAdjoint):
     def backward(self, integrator, motion, memory, cotangent, args, interval, wanted):
         moving, fixed = eqx.partition(args, wanted)
         # The equation is linear in the cotangent. Solve it at unit scale: the 1/N of a batch mean
-        # would otherwise drown in the absolute tolerance.
+        # would otherwise be small against the absolute tolerance.
         scale = largest_rms(cotangent)
         scale = jnp.where(scale > 0, scale, 1)
         cotangent = jax.tree.map(lambda a: a / scale, cotangent)
@@ -136,8 +135,8 @@ class Backsolve(AbstractAdjoint):
             (moving, fixed),
             t1,
             t0,
-            # The parameter part is a mere integral along the way: letting it choose the steps costs
-            # evaluations and gains no accuracy (Kidger, Chen, Lyons 2021).
+            # The parameter part is only an integral along the solution: letting it choose the steps
+            # costs evaluations and gains no accuracy (Kidger, Chen, Lyons 2021).
             norm=lambda state: largest_rms(state[:2]),
         )
         a, gradient = jax.tree.map(lambda g: g * scale, (a, gradient))

@@ -1,1 +1,1 @@
-"""Train a flow and keep what the training produced: checkpoints and run directories."""
+"""Training: methods, the loop that runs them, validation, and rows of metrics."""

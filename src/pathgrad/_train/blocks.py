@@ -1,4 +1,4 @@
-"""Steps that JAX can compile: many of them in one call, for methods of first order and their like."""
+"""Training steps that JAX can compile, many of them in one call."""
 
 import time
 from abc import abstractmethod
@@ -20,14 +20,14 @@ from ..metrics import gradient_norm
 from .method import AbstractMethod, AbstractRunner, Block
 from .state import StepInfo, TrainState
 
-_ORDER = 2**32 - 1  # folded into the key of a training; steps have the small numbers
+_ORDER = 2**32 - 1  # folded into the training key; steps use the small numbers
 _CHANGE = 2**32 - 1  # folded into the key of a step
 
 
 class AbstractCompiledMethod(AbstractMethod):
-    """A method whose step is a JAX function. `runner` compiles blocks of it; `step` is all there is to write.
+    """A method whose step is a JAX function, which `runner` compiles in blocks.
 
-    It must have the attributes `n`, `block` and `devices`, with the meaning that they have for `FirstOrder`.
+    It must have the attributes `n`, `block` and `devices`, with the same meaning as in `FirstOrder`.
     """
 
     n: eqx.AbstractVar[int]
@@ -44,13 +44,13 @@ class AbstractCompiledMethod(AbstractMethod):
         data: PyTree[Array] = None,
         mesh: Mesh | None = None,
     ) -> tuple[TrainState, StepInfo, PyTree]:
-        """Take one step; return the state, what there is to say, and the gradient that was followed.
+        """Take one step; return the new state, information about the step, and the gradient used.
 
         Args:
-            state: Before the step.
+            state: The state before the step.
             objective: What is minimised.
             key: Fresh noise for this step.
-            data: Entries of the objective's data, one for each draw, as they are to be seen in this step.
+            data: Entries of the objective's data, one for each draw, after `Data.changed`.
             mesh: The devices that share the draws.
         """
 
@@ -59,16 +59,16 @@ class AbstractCompiledMethod(AbstractMethod):
 
 
 class CompiledRunner(AbstractRunner):
-    """Blocks of steps, compiled once for each size of a batch, whatever their number."""
+    """Runs blocks of steps, compiled once for each batch size, whatever the number of steps."""
 
     def __init__(
         self, method: AbstractCompiledMethod, objective: AbstractObjective, key: Key[Array, ""]
     ) -> None:
         self.method, self.objective, self.key = method, objective, key
-        # Leaves that belong to single draws stay together, and so do draws whose loss is no mean.
-        alone = number_of_draws(objective) is not None or not objective.is_mean
-        self.mesh = None if alone else mesh_for(method.n, method.devices)
-        # For each size of a batch: what is not an array in the state, and the program compiled for that.
+        # Draws are not split between devices if they have their own leaves, or if their loss is no mean.
+        undivided = number_of_draws(objective) is not None or not objective.is_mean
+        self.mesh = None if undivided else mesh_for(method.n, method.devices)
+        # For each batch size: everything but arrays in the state, and the program compiled for that.
         self._compiled: dict[int, tuple[PyTree, Any]] = {}
 
     def length(self, step):
@@ -86,14 +86,14 @@ class CompiledRunner(AbstractRunner):
         return len(data) % n
 
     def prepare(self, state, length):
-        """Compile for the batches of these steps, if that has not happened."""
+        """Compile for the batches of these steps, unless that is already done."""
         if number_of_draws(state.model) is not None:
             self.mesh = None
         size = self._batch_size(int(state.step))
         arrays, static = eqx.partition(state, eqx.is_array)
-        kept = self._compiled.get(size)
-        # A trainer may be given another model, with another function inside.
-        if kept is None or not bool(eqx.tree_equal(kept[0], static)):
+        cached = self._compiled.get(size)
+        # A trainer may be used again with another model, which has another function inside.
+        if cached is None or not bool(eqx.tree_equal(cached[0], static)):
             began = time.perf_counter()
             data = self._data(int(state.step), length)
             mesh = self.mesh if self.mesh is not None and size % self.mesh.size == 0 else None
@@ -117,12 +117,12 @@ class CompiledRunner(AbstractRunner):
         return Block(eqx.combine(arrays, static), steps, numbers)
 
     def _data(self, step: int, length: int) -> PyTree[np.ndarray]:
-        """Return the data of some steps, filled up to those of a whole block."""
+        """Return the data of `length` steps, padded to a full block."""
         data = self.objective.data
         if data is None:
             return None
-        own = data.batches(step, length, self.method.n, key=jr.fold_in(self.key, _ORDER))
-        return jax.tree.map(lambda a: np.resize(a, (self.method.block, *a.shape[1:])), own)
+        batches = data.batches(step, length, self.method.n, key=jr.fold_in(self.key, _ORDER))
+        return jax.tree.map(lambda a: np.resize(a, (self.method.block, *a.shape[1:])), batches)
 
     def _arguments(self, arrays: PyTree, data: PyTree, length: int) -> tuple[Any, ...]:
         others = self.key, eqx.filter(self.objective, eqx.is_array), data
@@ -132,10 +132,10 @@ class CompiledRunner(AbstractRunner):
 def _block_of(
     method: AbstractCompiledMethod, objective: AbstractObjective, static: Any, mesh: Mesh | None
 ) -> Any:
-    """Return a function that takes up to a block of steps, as many as it is told.
+    """Return a function that takes a given number of steps, up to a full block.
 
-    The number is not compiled in: the last steps of a training, of an epoch or before a validation run
-    through the very same code as all others, so that nothing depends on where blocks end.
+    The number is not compiled in: the last steps of a run, of an epoch or before a validation go
+    through exactly the same code as all others, so that nothing depends on where blocks end.
     """
     fixed = eqx.filter(objective, eqx.is_array, inverse=True)
 
@@ -145,11 +145,11 @@ def _block_of(
         def step(arrays, i):
             state = eqx.combine(arrays, static)
             step_key = jr.fold_in(key, state.step)
-            own = jax.tree.map(lambda a: a[i], data)
+            rows = jax.tree.map(lambda a: a[i], data)
             if objective.data is not None:
                 change_key = jr.fold_in(step_key, _CHANGE)
-                own = objective.data.changed(own, key=change_key, progress=state.progress)
-            state, info, gradient = method.step(state, objective, key=step_key, data=own, mesh=mesh)
+                rows = objective.data.changed(rows, key=change_key, progress=state.progress)
+            state, info, gradient = method.step(state, objective, key=step_key, data=rows, mesh=mesh)
             return eqx.filter(state, eqx.is_array), info, gradient
 
         def body(i, carry):
@@ -168,7 +168,7 @@ def _block_of(
 
 
 class BlockGradients(NamedTuple):
-    """Signal and noise of the gradients of a block's good steps (Welford's method). None of them is kept."""
+    """Signal and noise of the gradients of a block's good steps (Welford's method). No gradient is stored."""
 
     steps: Array
     mean: PyTree
@@ -176,19 +176,19 @@ class BlockGradients(NamedTuple):
 
     @classmethod
     def none(cls, like: PyTree) -> "BlockGradients":
-        """Begin, with the tree of parameters that the gradients are of."""
+        """Start without gradients; `like` is a tree of their shapes."""
         return cls(jnp.zeros(()), jax.tree.map(jnp.zeros_like, like), jnp.zeros(()))
 
     def add(self, gradient: PyTree, good: Bool[Array, ""]) -> "BlockGradients":
-        """Take one more into account, if its step was good."""
+        """Add one more gradient, if its step was good."""
         steps = self.steps + good
         new = jax.tree.map(lambda g, m: jnp.where(good, g, m), gradient, self.mean)
-        away = jax.tree.map(jnp.subtract, new, self.mean)
-        mean = jax.tree.map(lambda m, a: m + a / jnp.maximum(steps, 1), self.mean, away)
-        # No difference of large numbers, as the mean square less the square of the mean would be.
-        more = jnp.square(gradient_norm(away)) * (steps - 1) / jnp.maximum(steps, 1)
+        deviation = jax.tree.map(jnp.subtract, new, self.mean)
+        mean = jax.tree.map(lambda m, d: m + d / jnp.maximum(steps, 1), self.mean, deviation)
+        # Not the mean square minus the square of the mean, a difference of large numbers.
+        more = jnp.square(gradient_norm(deviation)) * (steps - 1) / jnp.maximum(steps, 1)
         return BlockGradients(steps, mean, self.scatter + jnp.where(good, more, 0))
 
     def snr(self) -> Array:
-        """Return what `metrics.gradient_snr` makes of them; not finite for fewer than two."""
+        """Return their signal-to-noise ratio, as `metrics.gradient_snr`; not finite for fewer than two."""
         return gradient_norm(self.mean) / jnp.sqrt(self.scatter / (self.steps - 1))

@@ -1,4 +1,4 @@
-"""Clip gradients against their own recent size."""
+"""Clip gradients relative to their recent norm."""
 
 from typing import NamedTuple
 
@@ -20,15 +20,15 @@ class ClipState(NamedTuple):
 def clip_by_measured_norm(
     factor: float = 5.0, decay: float = 0.98, warmup: int = 20
 ) -> optax.GradientTransformation:
-    """Shrink a gradient that is `factor` times as long as recent ones were.
+    """Shrink gradients that are more than `factor` times as long as recent ones.
 
-    A fixed threshold has to be guessed anew for every target, and for path gradients, which shrink as the
+    A fixed threshold has to be guessed again for every target, and for path gradients, which shrink as the
     flow improves, no fixed one stays right. This one follows the geometric mean of the norms.
 
     Args:
-        factor: How many times the usual norm is allowed.
-        decay: Memory of the running mean, per step.
-        warmup: Steps before anything is clipped.
+        factor: Largest norm allowed, as a multiple of the recent mean.
+        decay: Decay of the running mean per step.
+        warmup: Number of steps before anything is clipped.
     """
     if not factor > 1 or not 0 < decay < 1:  # at one and below, the threshold could only fall
         raise ValueError(f"Need factor > 1 and 0 < decay < 1, got {factor=} and {decay=}.")
@@ -38,13 +38,13 @@ def clip_by_measured_norm(
 
     def update(updates, state, params=None):
         norm = gradient_norm(updates)
-        # Divided by the weight the zero it began with has lost, as in Adam.
+        # The mean began with zero: correct that bias, as Adam does.
         usual = jnp.exp(state.mean_log_norm / (1 - decay ** jnp.maximum(state.steps, 1)))
         limit = jnp.where(state.steps < warmup, jnp.inf, factor * usual)
         scale = jnp.minimum(1.0, limit / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny))
         # The clipped norm enters the mean: an outlier must not raise the threshold for the next.
-        seen = jnp.log(jnp.maximum(norm * scale, jnp.finfo(norm.dtype).tiny))
-        mean = decay * state.mean_log_norm + (1 - decay) * seen
+        log_norm = jnp.log(jnp.maximum(norm * scale, jnp.finfo(norm.dtype).tiny))
+        mean = decay * state.mean_log_norm + (1 - decay) * log_norm
         clipped = jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
         return clipped, ClipState(mean.astype(state.mean_log_norm.dtype), state.steps + 1)
 

@@ -1,4 +1,4 @@
-"""Steps along a gradient, by any optimiser of Optax."""
+"""First-order training: steps along a gradient, with any optimiser from Optax."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,17 +30,17 @@ class Average(eqx.Module):
     steps: Int[Array, ""]
 
     def add(self, parameters: PyTree, decay: float, good: Bool[Array, ""]) -> "Average":
-        """Take in the parameters after a step, if it was taken."""
-        # A short memory at first, so that the start is forgotten at any length of training.
-        seen = self.steps.astype(jnp.result_type(float))
-        kept = jnp.minimum(decay, (1 + seen) / (10 + seen))
-        share = jnp.where(good, 1 - kept, 0.0)
+        """Add the parameters after a step, unless it was skipped."""
+        # A short memory at first, so that even a short training forgets its initial parameters.
+        steps = self.steps.astype(jnp.result_type(float))
+        decay_now = jnp.minimum(decay, (1 + steps) / (10 + steps))
+        share = jnp.where(good, 1 - decay_now, 0.0)
         mixed = jax.tree.map(lambda a, p: a + share.astype(a.dtype) * (p - a), self.parameters, parameters)
         return Average(mixed, self.steps + good)
 
 
 class Memory(eqx.Module):
-    """What the next step takes over: the optimiser's state, and the average if one is kept."""
+    """What the next step needs: the optimiser's state, and the average if there is one."""
 
     optimizer: PyTree
     average: Average | None
@@ -52,15 +52,15 @@ class FirstOrder(AbstractCompiledMethod):
     A step that is not finite is skipped, and counted.
 
     Attributes:
-        optimizer: Any of Optax that needs gradients alone.
-        n: Draws per step; where the objective has data, as many entries of it.
+        optimizer: Any Optax optimiser that needs only gradients.
+        n: Draws per step; if the objective has data, as many entries of it.
         block: Steps in one compiled block, and per row of metrics.
-        average: Decay of a moving average of the parameters, such as 0.999; the average is then what the
-            training results in. `None` for none.
-        rate: Factor on the updates by step and progress, such as `Trapezoid`; `None` for none. It knows the
-            length of a training that ends after some time, which a schedule of Optax does not.
-        devices: Those that share the draws. Default: all there are, of all processes; of those as many as
-            `n` can be divided by.
+        average: Decay of a moving average of the parameters, such as 0.999; the average is then the result
+            of the training. `None` for no average.
+        rate: Factor on the updates by step and progress, such as `Trapezoid`; `None` for no factor. Unlike a
+            schedule of Optax, it works for a training that ends after some time.
+        devices: The devices that share the draws, as many of them as can share `n` evenly. Default: all
+            devices of all processes.
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
@@ -80,7 +80,7 @@ class FirstOrder(AbstractCompiledMethod):
         rate: AbstractRate | None = None,
         devices: Sequence[Any] | None = None,
     ) -> None:
-        """Choose the optimiser, and how it is fed."""
+        """Set the attributes described above."""
         self.optimizer, self.n, self.block, self.average = optimizer, n, block, average
         self.rate = rate
         self.devices = None if devices is None else tuple(devices)
@@ -119,7 +119,7 @@ class FirstOrder(AbstractCompiledMethod):
             factor = self.rate(state.step, state.progress)
             updates = jax.tree.map(lambda u: factor.astype(u.dtype) * u, updates)
         outcome = first_failure(
-            # What a failed solve leaves is not finite either, and not to be blamed on anything else.
+            # First: a failed solve makes everything after it not finite too.
             solve.outcome,
             estimate.outcome,
             failure_if(~jnp.isfinite(estimate.loss), Outcome.DENSITY_NOT_FINITE),
@@ -138,8 +138,8 @@ class FirstOrder(AbstractCompiledMethod):
             average = average.add(parameters, self.average, good)
         model, memory = eqx.combine(parameters, fixed), Memory(optimizer_state, average)
         after = state.after(model, memory, good=good)
-        told = estimate.loss, estimate.each, estimate.numbers, norm, solve.evaluations, counted
-        return after, StepInfo(*told, outcome, after.skipped_in_row), gradient
+        measured = estimate.loss, estimate.each, estimate.numbers, norm, solve.evaluations, counted
+        return after, StepInfo(*measured, outcome, after.skipped_in_row), gradient
 
 
 def _differentiate(
@@ -147,11 +147,11 @@ def _differentiate(
 ) -> tuple[Estimate, SolveInfo, PyTree, Array]:
     """Return estimate, solves, gradient and backward evaluations, over the draws of all devices."""
     if number_of_draws((parameters, fixed)) is not None:
-        mesh = None  # leaves that belong to single draws stay together
+        mesh = None  # `PerDraw` leaves are not split between devices
     arrays, static = eqx.partition((fixed, objective), eqx.is_array)
 
-    def part(whole, per_draw):
-        parameters, arrays, step = whole
+    def part(common, per_draw):
+        parameters, arrays, step = common
         keys, data = per_draw
         fixed, objective = eqx.combine(arrays, static)
 
@@ -167,13 +167,13 @@ def _differentiate(
 
 
 def _of_all_devices(estimate: Estimate, gradient: PyTree, counted: Array):
-    """Return what the draws of all devices come to: three messages, that of the gradient among them."""
+    """Combine the results of all devices, by three messages between them."""
     loss, numbers, gradient = sharing.average((estimate.loss, estimate.numbers, gradient))
-    each = sharing.gather(estimate.each)
+    losses = sharing.gather(estimate.each)
     none = SolveInfo(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
     solve = none if estimate.solve is None else estimate.solve
     counts = [estimate.outcome, solve.evaluations, solve.outcome, counted]
     outcome, evaluations, solved, counted = sharing.largest(
         jnp.stack([jnp.asarray(c, jnp.int32) for c in counts])
     )
-    return Estimate(loss, each, outcome, None, numbers), SolveInfo(evaluations, solved), gradient, counted
+    return Estimate(loss, losses, outcome, None, numbers), SolveInfo(evaluations, solved), gradient, counted

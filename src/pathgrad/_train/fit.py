@@ -21,13 +21,13 @@ from .trainer import Trainer, TrainingDiverged
 
 
 class Fit(NamedTuple):
-    """A finished training.
+    """A finished training run.
 
     Attributes:
-        model: What was trained: the last parameters, or their average if the method keeps one.
+        model: The trained model, with the last parameters, or their average if the method keeps one.
         history: One row of metrics for each block of steps.
-        state: To continue from.
-        stopped: Why it came to its end.
+        state: The state to continue from.
+        stopped: Why training ended.
         seconds: Training time, without compiling.
         compile_seconds: Time spent compiling.
     """
@@ -59,23 +59,23 @@ def fit(
     state: TrainState | None = None,
     progress: bool = False,
 ) -> Fit:
-    """Fit a model, in the general way or the short one.
+    """Fit a model to an objective, or a flow to a target.
 
-    In general: `fit(model, objective, method, key=..., steps=...)`. The short way,
+    The general form is `fit(model, objective, method, key=..., steps=...)`. The short form,
     `fit(flow, target, key=..., steps=..., n=256, estimator=PathGradient(), optimizer=optax.adam(1e-3))`,
     means `fit(flow, ReverseKL(target, estimator), FirstOrder(optimizer, n), ...)`.
 
     Args:
-        model: Where to begin: a flow, or whatever the objective trains.
-        objective: What is minimised. A target, an object with `log_prob(x)` for one point, stands for
+        model: The initial model: a flow, or whatever the objective trains.
+        objective: What is minimised. A target, an object with `log_prob(x)` for one point, is short for
             `ReverseKL(target)`.
-        method: How the model moves: `FirstOrder`, `GaussNewton`, `Stages` of them.
+        method: How to train: `FirstOrder`, `GaussNewton`, or `Stages` of them.
         key: Source of all noise.
-        steps: Number of steps in all. `Stages` know theirs.
+        steps: Total number of steps. `Stages` have a default.
         max_seconds: Stop after this much training time (without compiling).
-        n: Draws per step (the short way).
-        estimator: Whose gradient is followed (the short way).
-        optimizer: Of Optax (the short way).
+        n: Draws per step (short form only).
+        estimator: The estimator of the gradient (short form only).
+        optimizer: An Optax optimiser (short form only).
         state: Continue from the state of an earlier fit with the same arguments.
         progress: Whether to report progress on standard error.
     """
@@ -83,17 +83,15 @@ def fit(
     objective = _chosen_objective(objective, estimator)
     steps = method.steps if steps is None else steps
     if steps is None and max_seconds is None:
-        raise ArgumentError(
-            f"A training needs an end: give {named('steps')}, {named('max_seconds')}, or both."
-        )
+        raise ArgumentError(f"Training needs an end: give {named('steps')}, {named('max_seconds')}, or both.")
     trainer = Trainer(objective, method, key=key)
     state = trainer.init(model) if state is None else state
     history: list[Row] = []
     try:
-        with report(steps, visible=progress, max_seconds=max_seconds) as tell:
+        with report(steps, visible=progress, max_seconds=max_seconds) as show_row:
             for state, row in trainer.blocks(state, steps, max_seconds):
                 history.append(row)
-                tell(row)
+                show_row(row)
     except TrainingDiverged as failure:
         failure.state = on_one_device(failure.state)
         raise
@@ -110,8 +108,8 @@ def _chosen_method(
         return FirstOrder(optimizer or optax.adam(1e-3), 256 if n is None else n)
     if n is not None or optimizer is not None:
         raise ArgumentError(
-            f"{named('n')} and {named('optimizer')} belong to a `FirstOrder` method: give them to that, "
-            f"`FirstOrder(optimizer, n)`, or leave {named('method')} out."
+            f"{named('n')} and {named('optimizer')} belong to a `FirstOrder` method: pass "
+            f"`FirstOrder(optimizer, n)` as the {named('method')}, or leave {named('method')} out."
         )
     return method
 

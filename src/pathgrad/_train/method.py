@@ -1,4 +1,4 @@
-"""How a state moves: what every method of training offers."""
+"""The interface of all training methods."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from .state import StepInfo, TrainState
 
 
 class Block(NamedTuple):
-    """What some steps came to.
+    """The result of a block of steps.
 
     Attributes:
-        state: After them.
-        steps: What each of them says, step axis first, as NumPy arrays.
-        numbers: What the method has to say about the block as a whole.
+        state: The state after the steps.
+        steps: Information about each step, step axis first, as NumPy arrays.
+        numbers: Further numbers of the method, for the block.
     """
 
     state: TrainState
@@ -26,7 +26,7 @@ class Block(NamedTuple):
 
 
 class AbstractRunner(ABC):
-    """Takes the steps of one training: a method, an objective and a key, with what was compiled for them.
+    """Takes the steps of one training run: holds method, objective and key, and what was compiled for them.
 
     Attributes:
         compile_seconds: Time spent compiling.
@@ -38,26 +38,26 @@ class AbstractRunner(ABC):
 
     @abstractmethod
     def length(self, step: int) -> int:
-        """Return after how many steps from this one a row of metrics is due."""
+        """Return the number of steps from this one to the next row of metrics."""
 
     @abstractmethod
     def prepare(self, state: TrainState, length: int) -> TrainState:
-        """Get ready for some steps: compile what they need. Return the state to take them from."""
+        """Compile what the next steps need. Return the state to take them from."""
 
     @abstractmethod
     def run(self, state: TrainState, length: int) -> Block:
-        """Take the steps. The arrays of the state given are lost: they may be overwritten in place.
+        """Take the steps. Do not use the given state afterwards: its arrays may be overwritten in place.
 
-        The noise of a step may depend on the key and on its number alone, so that a resumed run repeats it.
+        The noise of a step must depend only on the key and the step's number: a resumed run repeats it.
         """
 
 
 class AbstractMethod(eqx.Module):
-    """How a state moves, as a value: an optimiser with all its settings."""
+    """A way to train: an optimiser with all its settings."""
 
     @property
     def steps(self) -> int | None:
-        """How many steps it is made for; `None` where it can go on for as long as asked."""
+        """Number of steps that the method is made for; `None` if it has no end of its own."""
         return None
 
     @property
@@ -67,12 +67,12 @@ class AbstractMethod(eqx.Module):
 
     @abstractmethod
     def init(self, model: PyTree) -> PyTree:
-        """Return the memory before the first step."""
+        """Return the method's memory before the first step."""
 
     @abstractmethod
     def runner(self, objective: AbstractObjective, *, key: Key[Array, ""]) -> AbstractRunner:
-        """Return what takes the steps; refuse an objective that the method cannot serve."""
+        """Return what takes the steps; raise an error if the method cannot minimise the objective."""
 
     @abstractmethod
     def result(self, state: TrainState) -> PyTree:
-        """Return the model that the training has come to: the last one, or an average."""
+        """Return the trained model: the last one, or an average."""

@@ -1,4 +1,4 @@
-"""How far something is: a bar on a terminal, plain lines elsewhere."""
+"""Show progress: a bar on a terminal, plain lines elsewhere."""
 
 import contextlib
 import importlib.util
@@ -10,7 +10,7 @@ from .row import Row
 
 _PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
 
-# Called with what to say, and the shares of steps, time, ... that are used up: the first at 1 ends it.
+# Called with a text, and the shares of steps, time, ... used so far: the first to reach 1 is the end.
 Show = Callable[[str, Sequence[float]], None]
 
 _SHOWN = {
@@ -28,10 +28,10 @@ _SHOWN = {
 def report(
     steps: int | None, *, visible: bool = True, max_seconds: float | None = None
 ) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that takes a row of metrics and shows how far a training is."""
+    """Yield a function that takes a row of metrics and shows the progress of training."""
     with progress("compiling", visible=visible) as show:
 
-        def tell(row: Row) -> None:
+        def show_row(row: Row) -> None:
             known = [(name, form, row.value(name)) for name, form in _SHOWN.items()]
             words = [f"{name.replace('_', ' ')} {form.format(v)}" for name, form, v in known if v is not None]
             words += [f"skipped {row.skipped}"] if row.skipped else []
@@ -39,17 +39,17 @@ def report(
             shares = [x / end for x, end in ((row.step, steps), (row.seconds, max_seconds)) if end]
             show("  ".join([f"step {row.step}{of}", *words]), shares)
 
-        yield tell
+        yield show_row
 
 
 @contextlib.contextmanager
 def progress(text: str = "", *, visible: bool = True, passing: bool = False) -> Iterator[Show]:
-    """Yield a function that shows how far things are.
+    """Yield a function that shows progress.
 
     Args:
-        text: What a bar says before anything is known.
+        text: The text of a bar before any progress.
         visible: Whether to show anything.
-        passing: For what may be short: no plain line in the beginning, and no bar left at the end.
+        passing: For tasks that may be short: no plain line at the start, and no bar left at the end.
     """
     if not visible:
         yield lambda text, shares: None
@@ -61,13 +61,13 @@ def progress(text: str = "", *, visible: bool = True, passing: bool = False) -> 
 
 
 def _lines(*, passing: bool) -> Show:
-    clock, due, told = _Clock(), time.monotonic() + (_PLAIN_SECONDS if passing else 0.0), False
+    clock, due, printed = _Clock(), time.monotonic() + (_PLAIN_SECONDS if passing else 0.0), False
 
     def show(text: str, shares: Sequence[float]) -> None:
-        nonlocal due, told
+        nonlocal due, printed
         left, now = clock.left(shares), time.monotonic()
-        if now >= due or (told and max(shares, default=0.0) >= 1):
-            due, told = now + _PLAIN_SECONDS, True
+        if now >= due or (printed and max(shares, default=0.0) >= 1):
+            due, printed = now + _PLAIN_SECONDS, True
             print("  ".join(filter(None, [text, left])), file=sys.stderr, flush=True)
 
     return show
@@ -91,13 +91,13 @@ def _bar(text: str, *, passing: bool) -> Iterator[Show]:
 
 
 class _Clock:
-    """Tells the time left, from the first shares it hears of; where a share falls, other work begins."""
+    """Estimates the time left, from the first shares on; if a share falls, new work has begun."""
 
     def __init__(self) -> None:
         self.began, self.first, self.last = 0.0, [], []
 
     def left(self, shares: Sequence[float]) -> str:
-        """Return the time left; nothing before there is anything to go by."""
+        """Return the time left; nothing until it can be estimated."""
         now = time.monotonic()
         if not self.last or any(new < old for new, old in zip(shares, self.last, strict=True)):
             self.began, self.first = now, shares

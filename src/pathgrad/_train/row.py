@@ -1,4 +1,4 @@
-"""One line of a training's metrics. No JAX here: reports and comparisons read it too."""
+"""One row of training metrics. No JAX here: reports and comparisons read it too."""
 
 import dataclasses
 import math
@@ -10,28 +10,28 @@ from .._words.text import Number, is_number
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What one block of training steps came to. Means are over the steps that were taken.
+    """Metrics of one block of training steps. Means are over the steps that were not skipped.
 
-    What is not known (for lack of a good step, of a target with weights, of validation data) is `None`.
+    What is not known (no good step, no importance weights, no validation data) is `None`.
 
     Attributes:
         step: Steps taken so far, skipped ones included.
-        seconds: Training time so far, without compiling. NaN where it is not known: then it is neither before
-            nor after anything.
+        seconds: Training time so far, without compiling. NaN if it is not known: then it is neither before
+            nor after any other time.
         skipped: Steps skipped so far because something was not finite.
-        loss: Mean of the objective; it falls.
-        loss_err: Its standard error, where the loss is a mean over draws.
+        loss: Mean of the objective; lower is better.
+        loss_err: Standard error of the loss, if it is a mean over draws.
         ess: Effective sample size of the block's draws, as a fraction.
         log_z: Log normaliser from the same draws.
-        kl: Reverse KL divergence from them; of an autoencoder, the KL term of its bound.
+        kl: Reverse KL divergence from them; for an autoencoder, the KL term of its bound.
         gradient_norm: Root mean square of the gradient's norm, before the optimiser.
         gradient_snr: Signal-to-noise ratio of the gradient.
         evaluations: Field evaluations of the forward solve.
         evaluations_backward: Field evaluations of the backward pass.
-        below_bound: How far the loss is below what it cannot reach, where that is more than chance.
+        below_bound: How far the loss is below its lower bound, if that is more than chance.
         epoch: Passes through the data so far.
-        validation: Validation loss, where the block ended with one.
-        best_validation: The best so far.
+        validation: Validation loss, if the block ended with a validation.
+        best_validation: Best validation loss so far.
         waiting: Validations since the best one that count against patience.
         more: Further numbers of the objective or the method, by name.
     """
@@ -57,26 +57,26 @@ class Row:
 
     @classmethod
     def of(cls, numbers: Mapping[str, Any]) -> "Row":
-        """Sort numbers into a row by their names; raise a `ValueError` without a step.
+        """Make a row from numbers by name; raise a `ValueError` without a step.
 
-        What is no finite number is left out, whatever a file may hold.
+        Anything but a finite number is left out, whatever a file may hold.
         """
         known = {name: value for name, value in numbers.items() if is_number(value)}
         if "step" not in known:
             raise ValueError("a row of metrics has no `step`.")
         kinds = dict.fromkeys(_FIELDS, float) | dict.fromkeys(_WHOLE, int)
-        own: dict[str, Any] = {n: kind(known.pop(n)) for n, kind in kinds.items() if n in known}
-        return cls(**own, more=known)
+        fields: dict[str, Any] = {n: kind(known.pop(n)) for n, kind in kinds.items() if n in known}
+        return cls(**fields, more=known)
 
     def to_json(self) -> dict[str, Number]:
-        """Return what is known, all at one level: the way it stands in a file, but for NaN."""
-        own = {name: getattr(self, name) for name in _FIELDS}
-        return {name: value for name, value in own.items() if value is not None} | dict(self.more)
+        """Return all known numbers in one flat mapping: as in a file, except that NaN is still there."""
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value for name, value in fields.items() if value is not None} | dict(self.more)
 
     def value(self, name: str) -> Number | None:
-        """Return a number by its name, for a curve of it; `None` where it is not known or not finite."""
-        found = getattr(self, name) if name in _FIELDS else self.more.get(name)
-        return found if found is None or math.isfinite(found) else None
+        """Return a number by its name; `None` if it is not known or not finite."""
+        number = getattr(self, name) if name in _FIELDS else self.more.get(name)
+        return number if number is None or math.isfinite(number) else None
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "more")
@@ -84,6 +84,6 @@ _WHOLE = ("step", "skipped", "waiting")
 
 
 def best_row(rows: Iterable[Row]) -> Row | None:
-    """Return the row with the best validation, `None` if there was none: that is the model which is kept."""
+    """Return the row of the best validation, whose model is kept; `None` if there was no validation."""
     validated = [(value, row) for row in rows if (value := row.value("validation")) is not None]
     return min(validated, key=lambda pair: pair[0], default=(None, None))[1]

@@ -1,4 +1,4 @@
-"""Several methods, one after the other, as one."""
+"""Several training methods in sequence, as one method."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from .state import TrainState, copied
 
 
 class Stages(AbstractMethod):
-    """Train by one method for some steps, then by the next, which begins with what the one before came to.
+    """Train with one method for some steps, then with the next, which starts from the result so far.
 
-    A run of stages is one run: it can be interrupted and resumed anywhere, to the same bits.
+    A run of stages is one run: it can be interrupted and resumed anywhere, with bit-identical results.
 
     Attributes:
-        methods: In order.
-        steps_of: How many steps each takes. A training that goes on after them goes on with the last.
+        methods: The methods, in order.
+        steps_of: The number of steps of each. Any further steps are taken with the last method.
     """
 
     methods: tuple[AbstractMethod, ...]
@@ -38,14 +38,14 @@ class Stages(AbstractMethod):
                 f"1; got steps {self.steps_of}."
             )
         if any(isinstance(method, Stages) for method in self.methods):
-            raise ArgumentError(f"{named('stages')} within stages: write them in one list.")
+            raise ArgumentError(f"{named('stages')} cannot contain `Stages`: write them in one list.")
 
     @property
     def steps(self):
         return sum(self.steps_of)
 
     def at(self, step: int) -> tuple[int, int]:
-        """Return the stage that takes a step, counted from zero, and with which step it begins."""
+        """Return the index of the stage that takes a step, and the first step of that stage."""
         begins = 0
         for i, steps in enumerate(self.steps_of[:-1]):
             if step < begins + steps:
@@ -54,20 +54,20 @@ class Stages(AbstractMethod):
         return len(self.methods) - 1, begins
 
     def init(self, model):
-        # All of them from the start: a checkpoint has the same leaves at any stage.
+        # The memories of all, from the start: a checkpoint has the same leaves at any stage.
         return tuple(method.init(model) for method in self.methods)
 
     def runner(self, objective, *, key):
         sizes = {m.n for m in self.methods if isinstance(m, AbstractCompiledMethod)}
         if objective.data is not None and len(sizes) > 1:
             raise ArgumentError(
-                f"Stages that learn from data must take the same {named('n')} of it at a time, got "
-                f"{sorted(sizes)}: else epochs would not be counted alike."
+                f"Stages that learn from data must have the same {named('n')}, so that they count epochs "
+                f"alike; got {sorted(sizes)}."
             )
         return StagesRunner(self, objective, key)
 
     def result(self, state):
-        # The stage that took the last step: the next one has not begun.
+        # Ask the stage that took the last step: the next one has not begun.
         i, _ = self.at(max(int(state.step) - 1, 0))
         return self.methods[i].result(_seen_by(i, state))
 
@@ -82,9 +82,9 @@ class StagesRunner(AbstractRunner):
 
     def length(self, step):
         i, begins = self.stages.at(step)
-        own = self.runners[i].length(step)
+        length = self.runners[i].length(step)
         last = i == len(self.runners) - 1
-        return own if last else min(own, begins + self.stages.steps_of[i] - step)
+        return length if last else min(length, begins + self.stages.steps_of[i] - step)
 
     def prepare(self, state, length):
         i, begins = self.stages.at(int(state.step))
@@ -97,23 +97,23 @@ class StagesRunner(AbstractRunner):
 
     def run(self, state, length):
         i, _ = self.stages.at(int(state.step))
-        done = self.runners[i].run(_seen_by(i, state), length)
-        return Block(_joined(done.state, state.memory, i), done.steps, done.numbers | {"stage": float(i)})
+        block = self.runners[i].run(_seen_by(i, state), length)
+        return Block(_joined(block.state, state.memory, i), block.steps, block.numbers | {"stage": float(i)})
 
     def _enter(self, state: TrainState, i: int) -> TrainState:
-        """Begin a stage with the result of the one before."""
+        """Start a stage from the result of the one before."""
         before, now = self.stages.methods[i - 1], self.stages.methods[i]
         model = before.result(_seen_by(i - 1, state))
-        # Copies, since no array may be in two places of a state that is overwritten.
+        # Copies, since no array may be in two places of a state: the next block overwrites them.
         model, memory = copied((model, now.init(model)))
         return _joined(dataclasses.replace(state, model=model, memory=memory), state.memory, i)
 
 
 def _seen_by(i: int, state: TrainState) -> TrainState:
-    """Return the state as the method of a stage knows it, with its own memory alone."""
+    """Return the state as the method of a stage sees it: with its own memory only."""
     return dataclasses.replace(state, memory=state.memory[i])
 
 
 def _joined(inner: TrainState, memories: tuple[PyTree, ...], i: int) -> TrainState:
-    """Return a stage's state with the memories of all others."""
+    """Return a stage's state together with the memories of all other stages."""
     return dataclasses.replace(inner, memory=(*memories[:i], inner.memory, *memories[i + 1 :]))

@@ -1,4 +1,4 @@
-"""What a training carries from step to step, and what a step tells about itself."""
+"""What training carries from step to step, and what it reports about each step."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Best(eqx.Module):
 
     model: PyTree
     loss: Float[Array, ""]  # infinite before the first validation
-    step: Int[Array, ""]  # training steps behind it
+    step: Int[Array, ""]  # training steps taken to get it
     waiting: Int[Array, ""]  # validations since then that count against patience
 
 
@@ -24,13 +24,13 @@ class TrainState(eqx.Module):
     """Everything the next step needs.
 
     Attributes:
-        model: As trained so far: a flow, or whatever the objective trains.
-        memory: Of the method: moments, an average of the parameters, a damping.
+        model: The model as trained so far: a flow, or whatever the objective trains.
+        memory: What the method carries along: moments, an average of the parameters, a damping.
         step: Steps taken, skipped ones included.
         skipped: Steps that were skipped because something was not finite.
         skipped_in_row: Skipped steps since the last good one.
-        best: The best model so far, where the training validates.
-        horizon: Steps that the training will have taken at its end; 0 as long as that is not known.
+        best: The best model so far, if there is a validation.
+        horizon: Number of steps at which the training will end; 0 as long as that is unknown.
     """
 
     model: PyTree
@@ -49,9 +49,9 @@ class TrainState(eqx.Module):
         return jnp.where(jnp.asarray(self.horizon) > 0, share, 0.0).astype(jnp.float32)
 
     def after(self, model: PyTree, memory: PyTree, *, good: Bool[Array, ""] | bool = True) -> "TrainState":
-        """Return the state after one more step, which was taken if it was good, and else skipped.
+        """Return the state after one more step, which counts as skipped unless it was good.
 
-        Model and memory are to be as they were if it was not.
+        For a skipped step, pass model and memory as they were before it.
         """
         skipped = jnp.where(good, 0, 1)
         return dataclasses.replace(
@@ -72,16 +72,16 @@ class TrainState(eqx.Module):
 
 
 class StepInfo(NamedTuple):
-    """What the reader wants to know about steps; of a block of them, with a leading axis.
+    """Information about a step; for a block of steps, with a leading step axis.
 
     Attributes:
         loss: Value of the objective.
-        each: Its value for each draw.
+        each: Value of the objective for each draw.
         numbers: Further scalars of the objective, by name.
         gradient_norm: Euclidean norm of the estimator's gradient, before the optimiser.
         evaluations: Field evaluations of the forward solve.
         evaluations_backward: Field evaluations of the backward pass.
-        outcome: `FINE`, or why the step was skipped: a number of `Outcome`.
+        outcome: `FINE`, or why the step was skipped: an `Outcome`, as a number.
         in_row: Skipped steps in a row, this one included.
     """
 
@@ -103,10 +103,10 @@ def begin(model: PyTree, memory: PyTree, *, validates: bool) -> TrainState:
 
 
 def strongly_typed(model: PyTree) -> PyTree:
-    """Settle the types of arrays: weak ones would change on the way through a checkpoint."""
+    """Make all array types strong in JAX's sense: a checkpoint would not preserve weak ones."""
     return jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
 
 
 def copied(tree: PyTree) -> PyTree:
-    """Copy every array: those of the state at work are overwritten by the next block."""
+    """Copy every array, since the next block overwrites those of the current state."""
     return jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, tree)

@@ -1,4 +1,4 @@
-"""The one loop: blocks of steps, rows of metrics, validation, and when to stop."""
+"""The training loop: blocks of steps, rows of metrics, validation, and when to stop."""
 
 import dataclasses
 import functools
@@ -24,18 +24,18 @@ from .validation import Validation
 
 Numbers = dict[str, float | int]  # of a row of metrics, by name
 
-_VALIDATION = 2**32 - 2  # folded into the key of a training; steps have the small numbers
-_PLANNED_AFTER = 0.05  # of the seconds of a training: then it is estimated how many steps they are
-_GRACE = 1.1  # of these seconds, for a machine that has become slower since
+_VALIDATION = 2**32 - 2  # folded into the training key; steps use the small numbers
+_PLANNED_AFTER = 0.05  # fraction of `max_seconds` after which the number of steps is estimated
+_GRACE = 1.1  # factor on `max_seconds`, in case the machine has become slower since
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
-_ROUNDING = 1e-3  # nats below its bound that nobody has to be told of
+_ROUNDING = 1e-3  # nats by which a loss may be below its bound
 
 
 class TrainingDiverged(UserError):
-    """A training that cannot go on.
+    """Training cannot continue.
 
     Attributes:
-        state: The last good one.
+        state: The last good state.
         outcome: What went wrong.
     """
 
@@ -45,14 +45,14 @@ class TrainingDiverged(UserError):
 
 
 class Trainer:
-    """Trains a model by a method, and keeps the time.
+    """Trains a model with a method, and measures the time.
 
     Iterating over `blocks` yields the state and a row of metrics after every block, so that a caller
     can save, print, or stop in between.
 
     Attributes:
-        seconds: Training time so far: no compiling, no validation, nothing the caller does between blocks.
-        stopped: Why `blocks` came to its end.
+        seconds: Training time so far, without compiling, validation and what the caller does between blocks.
+        stopped: Why `blocks` ended.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Trainer:
         max_failures: int = 10,
         seconds: float = 0.0,
     ) -> None:
-        """Prepare a training.
+        """Prepare a training run.
 
         Args:
             objective: What is minimised.
-            method: How the state moves.
-            key: Source of all noise. That of a step depends on its number alone, so that a resumed run
-                repeats it.
+            method: How to train.
+            key: Source of all noise. That of a step depends only on this key and the step's number, so that
+                a resumed run repeats it.
             validation: How to judge models on other data, if at all.
-            max_failures: Skipped steps in a row after which training stops.
-            seconds: Training time before this, of a run that is resumed.
+            max_failures: Number of skipped steps in a row after which training stops.
+            seconds: Training time spent before, for a run that is resumed.
         """
         check_at_least_one(max_failures=max_failures)
         self.objective, self.method, self.validation = objective, method, validation
@@ -83,7 +83,7 @@ class Trainer:
 
     @functools.cached_property
     def _runner(self) -> AbstractRunner:
-        """What takes the steps. Made when first needed: it may refuse, and a state can be read without it."""
+        """What takes the steps. Made when first needed: that may fail, and a state can be read without it."""
         return self.method.runner(self.objective, key=self._key)
 
     @property
@@ -102,7 +102,7 @@ class Trainer:
         return begin(model, self.method.init(model), validates=self.validation is not None)
 
     def result(self, state: TrainState) -> PyTree:
-        """Return the model that the training has come to: the best, where there was a validation."""
+        """Return the trained model: the best one, if there was a validation."""
         if state.best is not None and int(state.best.step):
             return state.best.model
         return self.method.result(state)
@@ -110,14 +110,14 @@ class Trainer:
     def blocks(
         self, state: TrainState, steps: int | None, max_seconds: float | None = None
     ) -> Iterator[tuple[TrainState, Row]]:
-        """Train until `steps` steps have been taken in all, time is used up, or patience is at its end.
+        """Train until `steps` steps have been taken in total, or time or patience runs out.
 
-        Each block overwrites the arrays of the state that the one before has yielded: copy what is to be
-        kept. The state given is left as it is.
+        Each block overwrites the arrays of the state yielded before: copy what you want to keep. The state
+        that you pass in is not changed.
         """
         if self.validation is not None and state.best is None:
             raise ArgumentError(
-                f"This {named('state')} was begun without a validation: begin with `trainer.init(model)`."
+                f"This {named('state')} was made without a validation: start with `trainer.init(model)`."
             )
         state = copied(state)
         self.stopped = None
@@ -169,7 +169,7 @@ class Trainer:
         # A plan is kept to, within limits, so that the learning rate reaches its end.
         grace = _GRACE if int(state.horizon) and self.method.needs_horizon else 1.0
         over = max_seconds is not None and self.seconds >= grace * max_seconds
-        # Every process has its own clock; the first to be at the end ends it for all.
+        # Every process has its own clock; the first whose time is up stops all of them.
         return any_process(over) if several_processes(self._runner.mesh) else over
 
     def _is_validated(self, state: TrainState, end: int, max_seconds: float | None) -> bool:
@@ -181,7 +181,7 @@ class Trainer:
         return is_last and self.method.needs_horizon
 
     def _length(self, done: int, steps: int | None) -> int:
-        """Return how many steps the next block has."""
+        """Return the number of steps of the next block."""
         ends = [self._runner.length(done)]
         if steps is not None:
             ends.append(steps - done)
@@ -203,40 +203,40 @@ class Trainer:
         return state, {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
 
     def _numbers(self, block: Block) -> Numbers:
-        """Summarise a block: over its good steps; the others are counted."""
+        """Summarise a block: means over its good steps, and the number of skipped ones."""
         counts = {"step": int(block.state.step), "skipped": int(block.state.skipped)}
         numbers = {"seconds": self.seconds, **counts, **block.numbers}
         good = np.asarray(block.steps.outcome) == Outcome.FINE
         if good.any():
             numbers = self._means(block.steps, good) | numbers
-        # Plain numbers, whatever somebody else's objective or method returns: arrays would not reach the row.
+        # An objective or method may return arrays, which `Row.of` would drop: make them plain numbers.
         plain = {name: v if isinstance(v, int) else float(v) for name, v in numbers.items()}
         return plain | self._alarm(plain)
 
     def _means(self, infos: StepInfo, good: np.ndarray) -> dict[str, Any]:
-        """Return means over the good steps of a block, and what the objective makes of their draws."""
-        each = np.asarray(infos.each)[good].ravel()
-        found = {name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()}
-        found |= self.objective.summary(each)
+        """Return means over the good steps of a block, and the objective's summary of their draws."""
+        losses = np.asarray(infos.each)[good].ravel()
+        means = {name: np.asarray(values)[good].mean() for name, values in infos.numbers.items()}
+        means |= self.objective.summary(losses)
         for name in ("loss", "evaluations", "evaluations_backward"):
-            found[name] = np.asarray(getattr(infos, name))[good].mean()
-        found["gradient_norm"] = np.sqrt(np.mean(np.square(np.asarray(infos.gradient_norm)[good])))
+            means[name] = np.asarray(getattr(infos, name))[good].mean()
+        means["gradient_norm"] = np.sqrt(np.mean(np.square(np.asarray(infos.gradient_norm)[good])))
         if self.objective.is_mean:
-            with np.errstate(invalid="ignore"):  # of a draw with a weight of zero, which is infinite
-                found["loss_err"] = each.std() / each.size**0.5
-        return found
+            with np.errstate(invalid="ignore"):  # a draw with a weight of zero has an infinite loss
+                means["loss_err"] = losses.std() / losses.size**0.5
+        return means
 
     def _alarm(self, numbers: Numbers) -> Numbers:
-        """Say how far the loss is below its bound, where that is more than chance.
+        """Return how far the loss is below its bound, if that is more than chance.
 
-        No density can do that: the solver's error in log q has grown, and with the total gradient it goes on
-        growing, since that gradient rewards it. The effective sample size alone does not show it.
+        No true density gets there: the solver's error in log q has grown, and with the total gradient it
+        keeps growing, since that gradient rewards it. The effective sample size alone does not show it.
         """
         if self.objective.lower_bound is None or "loss_err" not in numbers:
             return {}
         bound, error = self.objective.lower_bound
         below = bound - numbers["loss"]
-        # Where q = p there is no scatter left, only rounding, of densities that may be of any size.
+        # Where q = p only rounding is left of the scatter, and log densities may be large.
         doubt = max(_DOUBT * math.hypot(numbers["loss_err"], error), _ROUNDING)
         return {"below_bound": below} if below > doubt else {}
 
@@ -251,8 +251,8 @@ def _stop_if_unknown(state: TrainState, validation: float) -> None:
         return
     outcome = Outcome.VALIDATION_NOT_FINITE
     raise TrainingDiverged(
-        f"Training stopped at step {int(state.step)}: {outcome.text} ({validation}). The parameters are the "
-        "last ones.",
+        f"Training stopped at step {int(state.step)}: {outcome.text} ({validation}). The parameters are "
+        "those of the last step.",
         state,
         outcome,
     )

@@ -1,4 +1,4 @@
-"""Judge a model on data that it does not learn from, keep the best, and know when to stop."""
+"""Validation: judge a model on data that it does not learn from, keep the best, and stop in time."""
 
 from collections.abc import Callable
 
@@ -16,19 +16,19 @@ from .state import Best, copied
 
 
 class Validation(eqx.Module):
-    """How often a training is validated, on what, and with how much patience.
+    """How often to validate, on what, and with how much patience.
 
     Attributes:
-        objective: Whose mean over its own `data` is the validation loss. It should not change with the step,
-            as one with a warm-up does. The estimator does not matter for the value; `TotalGradient` is the
-            cheapest.
+        objective: An objective with its own `data`; its mean over these is the validation loss. It should not
+            change with the step, as one with a warm-up does. The value does not depend on the estimator;
+            `TotalGradient` is the cheapest.
         every: Steps between two validations.
-        n: Entries at a time.
+        n: Number of entries evaluated at a time.
         patience: Stop when more validations than this have passed without a better one. `None` for never.
-        patient_until: Validations before this many steps do not count against patience: during a warm-up
-            the loss that is trained is another one.
-        watch: Called as `watch(model, key=...)` after each validation. It returns `None`, or a function by
-            which the training's models are replaced from then on: by ones that are solved more finely.
+        patient_until: Validations before this step do not count against patience: during a warm-up another
+            loss is trained.
+        watch: Called as `watch(model, key=...)` after each validation. It returns `None`, or a function that
+            replaces the models of the training from then on: by ones that are solved more finely.
     """
 
     objective: AbstractObjective
@@ -46,16 +46,16 @@ class Validation(eqx.Module):
         check_at_least_one(every=self.every, n=self.n)
 
     def loss(self, model: PyTree, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None) -> float:
-        """Return the mean of the objective over all its data: every entry counts as much as any other."""
+        """Return the mean of the objective over all its data, in which every entry counts equally."""
         data = self.objective.data
         assert data is not None
         total = 0.0
         model, objective = devices.replicated((model, self.objective), mesh)
         for i, (rows, new) in enumerate(data.in_turn(self.n)):
-            given = devices.replicated((rows, jr.fold_in(key, i)), mesh)
-            each = _each(model, objective, jnp.asarray(step), *given, self.n, mesh)
-            total += float(np.sum(np.asarray(each, np.float64)[:new]))
-        # As the best one is kept, so that the same again is no better.
+            rows_and_key = devices.replicated((rows, jr.fold_in(key, i)), mesh)
+            losses = _losses(model, objective, jnp.asarray(step), *rows_and_key, self.n, mesh)
+            total += float(np.sum(np.asarray(losses, np.float64)[:new]))
+        # In the precision of `Best.loss`, so that the same loss again does not count as better.
         return float(np.float32(total / len(data)))
 
     def after(self, best: Best, model: PyTree, loss: float, step: int) -> Best:
@@ -67,18 +67,18 @@ class Validation(eqx.Module):
         return Best(best.model, best.loss, best.step, jnp.asarray(waiting, jnp.int32))
 
     def is_out_of_patience(self, best: Best | None) -> bool:
-        """Say whether to stop."""
+        """Return whether to stop."""
         return best is not None and self.patience is not None and int(best.waiting) > self.patience
 
 
 @eqx.filter_jit
-def _each(
+def _losses(
     model, objective: AbstractObjective, step, rows, key, n: int, mesh: Mesh | None
 ) -> Float[Array, " batch"]:
     arrays, static = eqx.partition((model, objective), eqx.is_array)
 
-    def part(whole, rows, keys):
-        arrays, step = whole
+    def part(common, rows, keys):
+        arrays, step = common
         model, objective = eqx.combine(arrays, static)
         return objective(model, Batch(keys, rows, step)).each
 

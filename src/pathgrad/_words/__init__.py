@@ -1,1 +1,1 @@
-"""What everything else speaks with: draws, outcomes, errors, trees. It knows nothing else."""
+"""Shared vocabulary: draws, outcomes, errors, trees of arrays. It depends on no other layer."""

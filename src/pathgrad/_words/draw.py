@@ -1,4 +1,4 @@
-"""What a flow hands from one transform to the next."""
+"""What a flow passes from one transform to the next."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ class SolveInfo(eqx.Module):
     """What the ODE solves behind a draw cost, and how they ended.
 
     Attributes:
-        evaluations: Field evaluations that every draw went through.
-        outcome: An `Outcome`, as a number. What a failed solve leaves is NaN.
+        evaluations: Number of field evaluations for each draw.
+        outcome: An `Outcome`, as a number. A failed solve returns NaN.
     """
 
     evaluations: Int[Array, "..."]
@@ -25,11 +25,11 @@ class SolveInfo(eqx.Module):
 
 
 class Tally(eqx.Module):
-    """Count the field evaluations of the solves that gradients go back through.
+    """Count the field evaluations of the backward pass.
 
-    A reverse pass has no output but derivatives, so the count comes as one: the `value` takes no part in any
-    computation, and the derivative of whatever is differentiated with respect to it is the number of
-    evaluations on the way back.
+    A backward pass returns nothing but derivatives, so the count is returned as one: `value` takes no part in
+    any computation, and the derivative of a loss with respect to it is the number of evaluations in that
+    loss's backward pass.
 
     Attributes:
         value: Any number, such as zero.
@@ -42,17 +42,17 @@ class Draw(eqx.Module):
     r"""A batch of draws, with what is known about them.
 
     What a draw carries decides how it is differentiated. With a `score`, only `x` depends on the
-    parameters, through the sampling path alone, and `log_q` and `score` are constants: that is the
-    ingredient of the path gradient. Without a `score`, both `x` and `log_q` carry their total derivative.
+    parameters, through the sampling path alone, and `log_q` and `score` are constants: this is what the
+    path gradient needs. Without a `score`, both `x` and `log_q` carry their total derivative.
 
     Attributes:
         x: The points, batch axis first.
         log_q: $\ln q(x)$, normalised.
-        score: $\nabla_x \ln q(x)$, of the shape of `x`.
-        log_choice: Log-probability of the discrete choices made on the way (which component of a
-            mixture), or `None` where there were none. A choice cannot be differentiated along the path;
+        score: $\nabla_x \ln q(x)$, with the same shape as `x`.
+        log_choice: Log-probability of the discrete choices made in sampling (which component of a
+            mixture), or `None` if there were none. A choice cannot be differentiated along the path;
             objectives give it its gradient through this number.
-        solve: Cost and outcome of the ODE solves, `None` where there were none.
+        solve: Cost and outcome of the ODE solves, `None` if there were none.
     """
 
     x: Float[Array, "batch *event"]
@@ -63,14 +63,14 @@ class Draw(eqx.Module):
 
 
 def add_solves(first: SolveInfo | None, second: SolveInfo | None) -> SolveInfo | None:
-    """Account for two solves, one after the other."""
+    """Return the total cost of two solves in sequence, and the first failure."""
     if first is None or second is None:
         return second if first is None else first
-    # What a failed solve leaves is NaN, so that all after it fail too, each in its own way.
+    # A failed solve returns NaN, so all later ones fail too, each in its own way.
     outcome = first_failure(first.outcome, second.outcome)
     return SolveInfo(first.evaluations + second.evaluations, outcome)
 
 
 def merge_chunks(stacked: SolveInfo) -> SolveInfo:
-    """Account for solves of several chunks of one batch: the dearest chunk, and the worst outcome."""
+    """Combine the solves of the chunks of one batch: cost of the most expensive, and worst outcome."""
     return SolveInfo(stacked.evaluations.max(), stacked.outcome.max())

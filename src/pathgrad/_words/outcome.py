@@ -1,4 +1,4 @@
-"""What became of a solve, of a step, of a training. Members are values; each carries its own message."""
+"""How a solve, a training step or a training run ended. Each member carries its own message."""
 
 import enum
 
@@ -9,10 +9,10 @@ from .errors import in_python, named
 
 
 class Outcome(enum.IntEnum):
-    """How a solve or a training step ended; as a number in compiled code.
+    """How a solve or a training step ended; a plain number in compiled code.
 
-    Anything but `FINE` is a failure. Of solves one after the other the first failure is
-    kept, of those side by side (chunks, devices) the largest number.
+    Anything but `FINE` is a failure. For solves in sequence the first failure is kept, for parallel ones
+    (chunks, devices) the largest number.
 
     Attributes:
         text: What happened and what to do about it, with the names of arguments marked.
@@ -21,7 +21,7 @@ class Outcome(enum.IntEnum):
     text: str
 
     def __new__(cls, value: int, text: str) -> "Outcome":
-        """Make a member: its number, and what it says."""
+        """Make a member from its number and its message."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.text = text
@@ -35,9 +35,9 @@ class Outcome(enum.IntEnum):
     FINE = 0, "nothing went wrong"
     TOO_MANY_STEPS = (
         1,
-        "an ODE solve needed more steps than it may take: the field may have grown stiff. Lower the learning "
+        "an ODE solve needed more steps than allowed: the field may have become stiff. Lower the learning "
         "rate, loosen the tolerance, use a fixed number of steps, or allow more of them "
-        "(`Adaptive(max_steps=...)`, and `Discrete(max_steps=...)` where that adjoint records them)",
+        "(`Adaptive(max_steps=...)`, and `Discrete(max_steps=...)` if that adjoint is used)",
     )
     STEP_TOO_SHORT = (
         2,
@@ -47,7 +47,7 @@ class Outcome(enum.IntEnum):
     )
     STATE_NOT_FINITE = (
         3,
-        "the state of an ODE solve became infinite or NaN: the field may have grown stiff. Lower the "
+        "the state of an ODE solve became infinite or NaN: the field may have become stiff. Lower the "
         "learning rate, or take more steps",
     )
     TARGET_NOT_FINITE = (
@@ -65,8 +65,7 @@ class Outcome(enum.IntEnum):
     )
     UPDATE_NOT_FINITE = (
         7,
-        "the optimiser made a finite gradient into an update that is not (check its "
-        f"{named('learning_rate')})",
+        f"the gradient was finite, but the optimiser's update was not (check its {named('learning_rate')})",
     )
     VALIDATION_NOT_FINITE = (
         8,
@@ -75,20 +74,20 @@ class Outcome(enum.IntEnum):
 
 
 def failure_if(condition: Bool[Array, "..."], failure: Outcome) -> Int[Array, "..."]:
-    """Return a failure where a condition holds, else `FINE`."""
+    """Return `failure` where a condition holds, and `FINE` elsewhere."""
     return jnp.where(condition, failure, Outcome.FINE).astype(jnp.int32)
 
 
 def first_failure(*outcomes: Int[Array, "..."]) -> Int[Array, "..."]:
-    """Return the first that is a failure: what comes after it is likely its consequence."""
-    found = outcomes[0]
+    """Return the first failure, or `FINE`: later failures are likely consequences of the first."""
+    first = outcomes[0]
     for other in outcomes[1:]:
-        found = jnp.where(found == Outcome.FINE, other, found)
-    return found
+        first = jnp.where(first == Outcome.FINE, other, first)
+    return first
 
 
 class Stop(enum.Enum):
-    """Why a training came to its end. The value is what to say about it."""
+    """Why a training run ended. The value is the message to show."""
 
     STEPS_TAKEN = "all its steps are taken"
     TIME_USED_UP = f"its {named('max_seconds')} are used up"
@@ -96,10 +95,10 @@ class Stop(enum.Enum):
 
     @property
     def text(self) -> str:
-        """What to say about it, with the names of arguments marked."""
+        """The message, with the names of arguments marked."""
         return self.value
 
     @property
     def message(self) -> str:
-        """What to say about it."""
+        """The message, for somebody who calls the library from Python."""
         return in_python(self.text)

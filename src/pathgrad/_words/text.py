@@ -1,4 +1,4 @@
-"""Numbers as people read them, in plain characters; pages set them in finer type."""
+"""Format numbers for people to read, in plain characters; report pages refine the typography."""
 
 import math
 import statistics
@@ -11,24 +11,24 @@ UNKNOWN = "-"
 
 
 def is_number(value: object) -> TypeGuard[Number]:
-    """Say whether a value out of a file is a finite number."""
+    """Return whether a value read from a file is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
         return math.isfinite(float(value))
-    except OverflowError:  # of a whole number that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def plain(value: Number | None, form: str = ".4g") -> str:
-    """Write a number, or a dash for what is not known."""
+    """Write a number, or a dash if it is not known."""
     return UNKNOWN if value is None else format(value, form)
 
 
 def with_error(value: Number | None, error: Number | None, unit: str = "", most: int = 8) -> str:
-    """Write a number with its error, to two digits of the error; without one, to five digits.
+    """Write a number with its error, to two digits of the error; without an error, to five digits.
 
-    Beyond `most` decimals, one digit of the error has to do.
+    There are at most `most` decimals, unless it takes more to show one digit of the error.
     """
     if value is None:
         return UNKNOWN
@@ -43,7 +43,7 @@ def with_error(value: Number | None, error: Number | None, unit: str = "", most:
 
 
 def percent(value: Number | None, error: Number | None = None) -> str:
-    """Write a share; without an error, with as many digits as tell it from 100 %."""
+    """Write a share as a percentage; without an error, with enough digits to tell it from 100 %."""
     if value is None:
         return UNKNOWN
     if error:
@@ -60,7 +60,7 @@ def several(values: Sequence[Number], form: str) -> str:
 
 
 def duration(seconds: Number | None) -> str:
-    """Write a time in the units of a clock."""
+    """Write a time in hours, minutes and seconds."""
     if seconds is None:
         return UNKNOWN
     if seconds < 100:
@@ -71,7 +71,7 @@ def duration(seconds: Number | None) -> str:
 
 
 def count(value: Number | None) -> str:
-    """Write a whole number, thousands set apart."""
+    """Write a number without decimals, with commas between thousands."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
@@ -82,5 +82,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital letter, and end with a full stop."""
+    """Make the text begin with a capital letter and end with a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."

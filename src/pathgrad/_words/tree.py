@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def freeze(tree: T) -> T:
-    """Cut every array of the tree off from differentiation; leave everything else, and tallies, alone."""
+    """Stop gradients at every floating-point array of a tree, except those of tallies."""
     return jax.tree.map(
         lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x,
         tree,
@@ -27,10 +27,9 @@ def freeze(tree: T) -> T:
 class PerDraw(eqx.Module):
     """Mark a leaf of a field, base or target as having one value for each draw, batch axis first.
 
-    The code of a field speaks of one point and never sees the mark: where `field.shift` was set to
-    `PerDraw(shifts)`, `field(t, x)` finds in `self.shift` the entry that belongs to `x`. Leaves
-    without the mark are shared by all draws and keep one gradient. This is how an encoder returns an
-    amortised flow.
+    A field is written for one point and never sees the mark: if `field.shift` was set to `PerDraw(shifts)`,
+    then within `field(t, x)` the attribute `self.shift` is the entry that belongs to `x`. Leaves without
+    the mark are shared by all draws and have one gradient. This is how an encoder returns an amortised flow.
 
     Attributes:
         value: An array, or a tree of arrays, with the batch axis first.
@@ -56,39 +55,39 @@ def over_draws(fn: Callable[..., Any], tree: PyTree, *batched: PyTree, out_axes:
     mapped = [leaf.value if _is_per_draw(leaf) else None for leaf in leaves]
 
     def one(mapped_leaves, *point):
-        whole = [
-            mine if _is_per_draw(leaf) else leaf for leaf, mine in zip(leaves, mapped_leaves, strict=True)
+        of_draw = [
+            entry if _is_per_draw(leaf) else leaf for leaf, entry in zip(leaves, mapped_leaves, strict=True)
         ]
-        return fn(jax.tree.unflatten(structure, whole), *point)
+        return fn(jax.tree.unflatten(structure, of_draw), *point)
 
     return jax.vmap(one, out_axes=out_axes)(mapped, *batched)
 
 
 def once_or_per_draw(fn: Callable[[Any], Any], tree: PyTree) -> Any:
-    """Call `fn(tree)` once if the result is the same for all draws, else per draw, and mark it so."""
+    """Call `fn(tree)` once if the result is the same for all draws, else per draw, as a `PerDraw`."""
     if number_of_draws(tree) is None:
         return fn(tree)
     try:
         return over_draws(fn, tree, out_axes=None)
-    except ValueError:  # by which `vmap` says that the result depends on the draw
+    except ValueError:  # `vmap` raises this if the result depends on the draw
         return PerDraw(over_draws(fn, tree))
 
 
 def one_draw(tree: T) -> T:
-    """Return the tree as its first draw sees it."""
+    """Return the tree of the first draw: every `PerDraw` leaf is replaced by its first entry."""
     return jax.tree.map(
         lambda n: jax.tree.map(lambda a: a[0], n.value) if _is_per_draw(n) else n, tree, is_leaf=_is_per_draw
     )
 
 
 def number_of_draws(tree: PyTree) -> int | None:
-    """Return the common length of all `PerDraw` leaves, `None` if there are none."""
+    """Return the common length of all `PerDraw` leaves, or `None` if there are none."""
     marked = [n for n in jax.tree.leaves(tree, is_leaf=_is_per_draw) if _is_per_draw(n)]
     lengths = {leaf.shape[0] for n in marked for leaf in jax.tree.leaves(n.value)}
     if len(lengths) > 1:
         raise ValueError(
             f"`PerDraw` leaves disagree on the number of draws: {sorted(lengths)}. "
-            "Each must have the batch axis first, and the same length."
+            "Each must have the batch axis first, and all must have the same length."
         )
     return lengths.pop() if lengths else None
 
@@ -96,34 +95,35 @@ def number_of_draws(tree: PyTree) -> int | None:
 def map_chunks(fn: Callable[..., T], chunk: int, tree: PyTree, *batched: PyTree) -> T:
     """Call `fn(tree, *batched)` on `chunk` draws at a time and join the results along the first axis.
 
-    Memory is bounded by the chunk, whatever the number of draws. Scalars in the result come back
-    stacked, one for each chunk.
+    Memory is bounded by the chunk, whatever the number of draws. Scalars in the result are stacked, one
+    for each chunk.
     """
     n = jax.tree.leaves(batched)[0].shape[0]
     if n <= chunk:
         return jax.tree.map(lambda a: a[None] if a.ndim == 0 else a, fn(tree, *batched))
-    whole, rest = divmod(n, chunk)
+    full_chunks, rest = divmod(n, chunk)
     marked, shared = eqx.partition(tree, _is_per_draw, is_leaf=_is_per_draw)
 
     def part(marked_and_batched):
         marked, batched = marked_and_batched
         return fn(eqx.combine(marked, shared, is_leaf=_is_per_draw), *batched)
 
-    split = jax.tree.map(lambda a: a[: whole * chunk].reshape(whole, chunk, *a.shape[1:]), (marked, batched))
-    done = lax.map(part, split)
-    done = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]) if a.ndim > 1 else a, done)
+    end = full_chunks * chunk
+    split = jax.tree.map(lambda a: a[:end].reshape(full_chunks, chunk, *a.shape[1:]), (marked, batched))
+    results = lax.map(part, split)
+    results = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]) if a.ndim > 1 else a, results)
     if rest == 0:
-        return done
-    last = part(jax.tree.map(lambda a: a[whole * chunk :], (marked, batched)))
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None] if b.ndim == 0 else b]), done, last)
+        return results
+    last = part(jax.tree.map(lambda a: a[end:], (marked, batched)))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None] if b.ndim == 0 else b]), results, last)
 
 
 def key_of_each(key: Key[Array, "*batch"], n: int) -> Key[Array, " {n}"]:
-    """Return one key for each of `n` draws: split off from one, or given as such."""
+    """Return one key for each of `n` draws: a single key is split, `n` keys are returned as they are."""
     if key.ndim == 0:
         return jr.split(key, n)
     if key.shape != (n,):
-        raise ValueError(f"`key` has the shape {key.shape}; give one key, or {n}: one for each draw.")
+        raise ValueError(f"`key` has shape {key.shape}; pass one key, or {n} keys, one for each draw.")
     return key
 
 

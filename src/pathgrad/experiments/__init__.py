@@ -1,1 +1,1 @@
-"""Problems to learn on, built on the public names only."""
+"""The experiments that come with the library."""

@@ -1,4 +1,4 @@
-"""What every experiment lets one choose. No JAX here: the command line reads it to answer for help."""
+"""Options that experiments share. No JAX here: the command line imports this module to print help."""
 
 import dataclasses
 from typing import Literal
@@ -8,69 +8,69 @@ Estimator = Literal["path", "total", "two-copy"]
 
 @dataclasses.dataclass(frozen=True)
 class FlowOptions:
-    """The flow: a continuous one with a perceptron as its field."""
+    """The flow: a continuous normalizing flow whose velocity field is a neural network (MLP)."""
 
     base: Literal["standard", "diagonal", "full"] = "diagonal"
-    """Where draws begin: a standard normal, or one with trainable diagonal or full covariance."""
+    """Base distribution: standard normal, or normal with trainable mean and diagonal or full covariance."""
     width: int = 64
-    """Units in each hidden layer of the field."""
+    """Units in each hidden layer of the network."""
     depth: int = 2
-    """Hidden layers of the field; one or two have a closed-form divergence."""
+    """Hidden layers of the network; with one or two its divergence has a closed form."""
     solver: Literal["rk4", "dopri5", "tsit5"] = "rk4"
-    """Fixed Runge-Kutta steps, or adaptive ones."""
+    """ODE solver: rk4 takes fixed steps, dopri5 and tsit5 adaptive ones."""
     solver_steps: int = 10
-    """Number of fixed steps (rk4)."""
+    """Number of fixed steps (rk4 only)."""
     tolerance: float = 1e-5
-    """Relative and absolute tolerance of adaptive steps."""
+    """Relative and absolute tolerance of the adaptive solvers."""
     divergence: Literal["closed", "exact", "hutchinson"] = "closed"
-    """Closed form of the field, trace by automatic differentiation, or Hutchinson's noisy estimate."""
+    """Divergence of the field: closed form, exact trace by autodiff, or Hutchinson's noisy estimate."""
     probes: int = 1
-    """Noise vectors of the Hutchinson estimate."""
+    """Noise vectors per Hutchinson estimate."""
     adjoint: Literal["auto", "discrete", "backsolve"] = "auto"
-    """How gradients go back: through each step taken, or by solving again; auto suits the solver."""
+    """Backward pass: discrete differentiates each solver step, backsolve solves an ODE backward,
+    auto uses discrete for fixed steps and backsolve for adaptive ones."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
-    """The training."""
+    """Training of the flow."""
 
     optimizer: Literal["adam", "gauss-newton"] = "adam"
-    """adam follows a gradient; gauss-newton takes few, large, expensive steps by least squares on the
-    log-weights, for flows of up to some thousands of parameters. It chooses its own draws and lengths:
-    of these options only steps (30 by default), draws-per-parameter, max-seconds and seed matter."""
+    """adam follows the gradient; gauss-newton takes a few large, expensive least-squares steps.
+    It suits up to a few thousand parameters. Of the options below it uses only steps (default 30),
+    draws-per-parameter, max-seconds and seed."""
     estimator: Estimator = "path"
-    """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
+    """Gradient estimator: path, total (the usual one), or two-copy (path, by a frozen copy of the flow)."""
     steps: int = 1000
     """Training steps."""
     batch: int = 256
-    """Draws per step."""
+    """Draws (samples of the flow) per step."""
     newton_steps: int = 0
-    """Steps of gauss-newton after those of adam, in the same run."""
+    """gauss-newton steps to take after the adam steps, in the same run."""
     draws_per_parameter: float = 3.0
-    """Draws per step of gauss-newton at the start, in multiples of the number of parameters; up to four
-    times as many where a step was mostly noise."""
+    """Initial draws per gauss-newton step and parameter; up to four times as many after noisy steps."""
     learning_rate: float = 5e-3
-    """Of Adam, at the start."""
+    """Adam's initial learning rate."""
     beta1: float = 0.9
-    """Adam's memory of the gradient."""
+    """Adam's decay rate for the running mean of the gradient."""
     beta2: float = 0.999
-    """Adam's memory of its square."""
+    """Adam's decay rate for the running mean of the squared gradient."""
     decay: Literal["cosine", "none"] = "cosine"
-    """Let the learning rate fall to a hundredth over the steps, or keep it."""
+    """Learning rate: cosine decay to a hundredth of its initial value, or constant (none)."""
     clip: float = 0.0
-    """Shrink gradients longer than this many times the usual norm; 0 for never."""
+    """Clip gradients to this many times their recent average norm; 0 turns clipping off."""
     average: float | None = None
-    """Decay of a moving average of Adam's parameters, such as 0.999: the average is what is evaluated."""
+    """Decay rate of a moving average of Adam's parameters, such as 0.999; the average is evaluated."""
     max_seconds: float | None = None
-    """Stop after this much training time (compiling and evaluation not counted)."""
+    """Stop after this many seconds of training, not counting compilation and evaluation."""
     seed: int = 0
-    """Decides all random numbers."""
+    """Seed of all random numbers."""
     block: int = 50
-    """Steps compiled into one block; metrics have a row for each. (One step with gauss-newton.)"""
+    """Steps per compiled block; each block adds one row of metrics. (gauss-newton: always one step.)"""
 
     @property
     def method(self) -> str:
-        """What tells runs apart first: the optimiser, or the gradient that it follows."""
+        """Short name of the method, for labels: the optimiser, or the gradient it follows."""
         if self.optimizer != "adam":
             return self.optimizer
         return f"{self.estimator}-gauss-newton" if self.newton_steps else self.estimator

@@ -1,4 +1,4 @@
-"""Affine bijections: of every number by itself, and of one part of a point by what is read in the other."""
+"""Affine bijections: elementwise ones, and coupling layers."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ from .abstract import AbstractBijection
 
 
 def _trainable(leaf: Any) -> Any:
-    """Return an array also for a number, which would not be trained; leave what is marked as it is."""
+    """Turn a number into an array, since only arrays are trained; leave `PerDraw` leaves alone."""
     return leaf if isinstance(leaf, PerDraw) else floating(leaf)
 
 
 class Affine(AbstractBijection):
-    r"""Shift and stretch every number of a point by itself: $y = e^{s} x + b$.
+    r"""Shift and scale every coordinate of a point separately: $y = e^{s} x + b$.
 
-    As the last transform it gives a flow the place and the width of its target at once, which a field would
+    As the last transform it gives a flow the location and scale of its target directly, which a field would
     have to learn. With `PerDraw` leaves every draw has its own.
 
     Attributes:
-        shift: $b$. It and the next may be of fewer axes than a point, like any two arrays that are added.
-        log_scale: $s$.
+        shift: $b$, which may have fewer axes than a point: the usual broadcasting applies.
+        log_scale: $s$, likewise.
     """
 
     shift: Leaf = eqx.field(converter=_trainable)
@@ -33,7 +33,7 @@ class Affine(AbstractBijection):
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Affine":
-        """Begin by changing nothing."""
+        """Return the identity map."""
         return cls(jnp.zeros(shape), jnp.zeros(shape))
 
     def forward(self, x):
@@ -47,14 +47,14 @@ class Affine(AbstractBijection):
 
 
 class AffineCoupling(AbstractBijection):
-    r"""Move one half of a point by an affine map that a network makes from the other half.
+    r"""Transform one half of a point by an affine map that a network computes from the other half.
 
     $$y_k = x_k, \qquad y_m = e^{s(x_k)}\, x_m + b(x_k).$$
 
-    The half that is kept is not changed, so a flow needs at least two couplings, `flip` in every other one.
+    One half is kept as it is, so a flow needs at least two couplings, every other one with `flip=True`.
 
     Attributes:
-        network: From the half that is kept to shifts and log-scales of the other.
+        network: Maps the kept half to the shifts and log-scales of the other half.
     """
 
     network: eqx.nn.MLP
@@ -73,30 +73,30 @@ class AffineCoupling(AbstractBijection):
         bound: float = 3.0,
         output_scale: float = 0.1,
     ) -> None:
-        """Build a coupling for points with `dim` numbers in all.
+        """Build a coupling for points with `dim` entries.
 
         Args:
             dim: Number of entries of a point, whatever its shape; at least two.
             width: Units in each hidden layer.
             depth: Number of hidden layers.
             key: Source of the initial weights.
-            flip: Whether the first half is moved instead of the second.
-            bound: Log-scales stay between minus and plus this. No draw is stretched by more than its
-                exponential, which keeps a bad step of training from throwing draws out of the numbers.
+            flip: Whether the first half is transformed instead of the second.
+            bound: Largest absolute value of a log-scale. No coordinate is stretched by more than its
+                exponential, so that a bad training step does not make draws overflow.
             output_scale: Factor on the initial weights of the last layer. Small, so that training
                 starts near the identity; not zero, so that every weight has a gradient.
         """
         if dim < 2:
             raise ArgumentError(
-                f"{named('dim')} must be at least 2, got {dim}: a coupling moves one part of a point by what "
-                "it reads in the other. For a single number use `Affine`, or a `CNF`."
+                f"{named('dim')} must be at least 2, got {dim}: a coupling transforms one part of a point "
+                "depending on the other. For a single number use `Affine`, or a `CNF`."
             )
         for name, value in (("width", width), ("depth", depth), ("bound", bound)):
             if not value > 0:
                 raise ArgumentError(f"{named(name)} must be positive, got {value}.")
         self.dim, self.flip, self.bound = dim, flip, float(bound)
         moved = self._first if flip else dim - self._first
-        # Of a smooth activation: the score has its second derivative.
+        # The activation is smooth because the score contains its second derivative.
         network = eqx.nn.MLP(dim - moved, 2 * moved, width, depth, jnp.tanh, key=key)
         self.network = eqx.tree_at(
             lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, replace_fn=lambda a: output_scale * a
@@ -120,11 +120,11 @@ class AffineCoupling(AbstractBijection):
         shift, raw = jnp.split(self.network(kept), 2)
         return shift, self.bound * jnp.tanh(raw / self.bound)
 
-    # Slices and not masks: through them the compiler sees that both directions give the network the same
+    # Slices, not masks: with them the compiler sees that both directions give the network the same
     # numbers, and evaluates it once.
     def _split(self, x):
         if x.size != self.dim:
-            raise ValueError(f"it was made for {self.dim} numbers, not for {x.size}.")
+            raise ValueError(f"it was built for points with {self.dim} entries, not {x.size}.")
         first, second = x.ravel()[: self._first], x.ravel()[self._first :]
         return (second, first) if self.flip else (first, second)
 

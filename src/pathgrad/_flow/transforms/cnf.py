@@ -1,4 +1,4 @@
-"""Continuous normalizing flow: the map made by following a velocity field for a while."""
+"""Continuous normalizing flow: the map defined by following a velocity field over a time interval."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ class CNF(AbstractTransform):
         divergence: How $\nabla \cdot f$ is computed. Default: `ClosedForm()` if the field offers it, else
             `Exact()`.
         integrator: How the equation is solved. Default: 20 Runge-Kutta steps.
-        adjoint: How gradients go back through the solve. Default: `Discrete()` for fixed steps, `Backsolve()`
+        adjoint: How to backpropagate through the solve. Default: `Discrete()` for fixed steps, `Backsolve()`
             for adaptive ones.
         t0: Time at the base.
         t1: Time at the target; may be smaller than `t0`.
@@ -49,7 +49,7 @@ class CNF(AbstractTransform):
         t1: float = 1.0,
         tally: Tally | None = None,
     ) -> None:
-        """Make the map of a field; its arguments are the attributes."""
+        """Make the map of a field; the arguments are the attributes described above."""
         if adjoint is None:
             adjoint = Backsolve() if isinstance(integrator, Adaptive) else Discrete()
         self.field, self.integrator, self.adjoint, self.tally = field, integrator, adjoint, tally
@@ -69,7 +69,7 @@ class CNF(AbstractTransform):
         velocity = eqx.filter_eval_shape(lambda f, t, x: one_draw(f)(t, x), self.field, t, x)
         if getattr(velocity, "shape", None) != shape:
             raise ValueError(
-                f"`field(t, x)` must return a velocity of the shape of x, {shape}; it returned "
+                f"`field(t, x)` must return a velocity with the shape of x, {shape}; it returned "
                 f"{getattr(velocity, 'shape', type(velocity).__name__)}."
             )
 
@@ -85,7 +85,7 @@ class CNF(AbstractTransform):
         route = Route(self.integrator, self.adjoint, (self.t1, self.t0))
         state, solve = transport(start, self._dynamics(x, keys), route, self.tally)
         assert state.log_q is not None
-        # d(log q)/dt = -div f, followed from t1 back to t0, has added up + the integral of div f.
+        # Integrating d(log q)/dt = -div f from t1 back to t0 gives plus the integral of div f.
         return state.x, state.log_q, solve
 
     def _dynamics(self, x, keys) -> Dynamics:
@@ -112,5 +112,5 @@ class CNF(AbstractTransform):
         return self.replace(tally=tally)
 
     def replace(self, **changes: Any) -> "CNF":
-        """Return the same flow with other attributes."""
+        """Return a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)

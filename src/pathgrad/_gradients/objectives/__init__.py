@@ -1,4 +1,4 @@
-"""What a training minimises."""
+"""Objectives: what training minimises."""
 
 from .abstract import AbstractObjective as AbstractObjective
 from .abstract import Batch as Batch

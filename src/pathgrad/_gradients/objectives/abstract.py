@@ -1,4 +1,4 @@
-"""What every objective offers."""
+"""The interface of all objectives."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from .data import Data
 
 
 class Batch(eqx.Module):
-    """What one estimate is made from.
+    """What one estimate of the loss is computed from.
 
     Attributes:
-        keys: Source of noise, one for each draw. Their number is the number of draws.
-        data: Entries of the objective's data, one for each draw, batch axis first; `None` where it has none.
-        step: Training steps taken before this one, for what changes with them (a warm-up).
-        tally: Counts field evaluations of the backward pass; `flow.tallied(batch.tally)` makes it count.
+        keys: Random keys, one for each draw. Their number is the number of draws.
+        data: Entries of the objective's data, one for each draw, batch axis first; `None` if it has none.
+        step: Number of training steps before this one, for schedules (a warm-up).
+        tally: Counts field evaluations of the backward pass; pass it on with `flow.tallied(batch.tally)`.
     """
 
     keys: Key[Array, " batch"]
@@ -37,14 +37,14 @@ class Batch(eqx.Module):
 
 
 class Estimate(eqx.Module):
-    """A loss, and what it was made of.
+    """An estimate of the loss, and what it consists of.
 
     Attributes:
-        loss: An honest value, which falls as the model improves; its gradient is the estimator's.
-        each: The loss of each draw or datum, as numbers.
-        outcome: `FINE`, or why the loss is not to be used: an `Outcome`. (Of solves, `solve` says it.)
-        solve: Cost and outcome of the ODE solves, `None` where there were none.
-        numbers: Further scalars worth logging, means over the batch.
+        loss: The loss, which falls as the model improves; its gradient is the estimator's.
+        each: The loss of each draw or datum, without a gradient.
+        outcome: `FINE`, or why the loss must not be used: an `Outcome`. (Failed solves are in `solve`.)
+        solve: Cost and outcome of the ODE solves, `None` if there were none.
+        numbers: Further scalars worth logging, as means over the batch.
     """
 
     loss: Float[Array, ""]
@@ -53,60 +53,60 @@ class Estimate(eqx.Module):
     solve: SolveInfo | None = None
     numbers: dict[str, Float[Array, ""]] = eqx.field(
         default_factory=dict,
-        converter=lambda given: {name: jnp.asarray(x, float) for name, x in given.items()},
+        converter=lambda numbers: {name: jnp.asarray(x, float) for name, x in numbers.items()},
     )
 
 
 class AbstractObjective(eqx.Module):
     """What is minimised: a function of a model and a batch.
 
-    A model is a flow, or anything with arrays to train that the objective knows how to make one from: all
-    floating-point arrays of the model are trained, those of the objective (a target's) are not.
+    A model is a flow, or anything that the objective can make one from. All floating-point arrays of the
+    model are trained; those of the objective (a target's) are not.
     """
 
     @abstractmethod
     def __call__(self, model: PyTree, batch: Batch) -> Estimate:
-        """Estimate the loss from the draws of one batch, which may be one device's part of it."""
+        """Estimate the loss from one batch, or from one device's part of it."""
 
     @property
     def data(self) -> Data | None:
-        """What batches take their data from; `None` for objectives that need draws alone."""
+        """The data that batches are taken from; `None` for objectives that need draws alone."""
         return None
 
     @property
     def is_mean(self) -> bool:
-        """Whether the loss is the mean of what it is for each draw.
+        """Whether the loss is the mean over draws of the loss of each draw.
 
-        If it is not, devices cannot share a batch, and the loss has no error that its draws could tell.
+        If not, devices cannot share a batch, and the error of the loss cannot be estimated from its draws.
         """
         return True
 
     @property
     def lower_bound(self) -> tuple[float, float] | None:
-        """Value and error of what the loss cannot fall below, where that is known.
+        """Value and standard error of a lower bound on the loss, or `None` if none is known.
 
-        A training that does is exploiting an error of its densities, and is told so.
+        A training run that falls below it exploits an error in its densities; its metrics then show this.
         """
         return None
 
     def summary(self, each: np.ndarray) -> Mapping[str, float | int | Array]:
-        """Return numbers worth logging that need the losses of all draws of a block of steps."""
+        """Return numbers worth logging, computed from the losses of all draws of a block of steps."""
         return {}
 
 
 def outcome_of(*checked: tuple[Float[Array, " batch"], Outcome]) -> Int[Array, ""]:
-    """Return the failure that stands beside the first array with a number that is not finite, or `FINE`."""
+    """Return the failure paired with the first array that is not finite everywhere, or `FINE`."""
     return first_failure(*(failure_if(~jnp.all(jnp.isfinite(x)), failure) for x, failure in checked))
 
 
 def choice_term(
     log_choice: Float[Array, " batch"] | None, each: Float[Array, " batch"]
 ) -> Float[Array, ""] | float:
-    """Return zero, with the gradient that a loss has through discrete choices.
+    """Return zero, with the gradient of the loss through discrete choices.
 
-    The mean of the other draws is the baseline. It leaves the mean of the gradient as it is and makes
+    The mean loss of the other draws is the baseline. It does not change the mean of the gradient, and makes
     it vanish draw by draw where q = p, like the path gradient: there all entries of `each` are equal.
-    (A single draw has no others; then the gradient is unbiased only.)
+    (A single draw has no others; then the gradient is unbiased, but need not vanish.)
     """
     if log_choice is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""The door through which data enter a training: batched, in an order that a resumed run repeats."""
+"""Training data in batches, in an order that a resumed run repeats."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,15 +17,15 @@ _AUGMENT = 2**32 - 1  # folded into the key of a change
 class Data:
     """Entries to learn from, kept on the host; only batches of them are moved to a device.
 
-    Every epoch goes through all of them in an order of its own, which depends on the key of the training and
-    the number of the epoch alone. The last batch of an epoch is smaller where it must be.
+    Every epoch goes through all of them in a new order, which depends only on the training key and
+    the number of the epoch. The last batch of an epoch may be smaller than the others.
 
     Attributes:
         rows: A tree of arrays, the axis of the entries first.
-        change: Called as `change(entry, key=...)` each time an entry is used, in compiled code: to draw grey
-            pixels black or white, to turn an image around.
-        augment: Called before that as `augment(entry, key=..., progress=...)`, with the share of the training
-            that is done, from 0 to 1: for changes that end before the training does.
+        change: Called as `change(entry, key=...)` each time an entry is used, in compiled code: to turn grey
+            pixels into random black or white ones, to mirror an image.
+        augment: Called before that as `augment(entry, key=..., progress=...)`, with the fraction of the
+            training that is done, from 0 to 1: for changes that end before the training does.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Data:
         lengths = {len(leaf) for leaf in jax.tree.leaves(rows)}
         if len(lengths) != 1 or lengths == {0}:
             raise ArgumentError(
-                f"{named('rows')} needs arrays with one common, non-empty first axis: an entry each; got "
-                f"lengths {sorted(lengths)}."
+                f"{named('rows')} needs arrays with one common, non-empty first axis, that of the entries; "
+                f"got lengths {sorted(lengths)}."
             )
         (self._length,) = lengths
         self._order: tuple[tuple[int, ...], np.ndarray] | None = None
@@ -56,7 +56,7 @@ class Data:
         return -(-len(self) // n)
 
     def batches(self, step: int, length: int, n: int, *, key: Key[Array, ""]) -> PyTree[np.ndarray]:
-        """Return the batches of some steps of one epoch, all of one size, step axis first."""
+        """Return the batches of `length` steps of one epoch, all of the same size, step axis first."""
         epoch, first = divmod(step, self.steps_per_epoch(n))
         order = self._epoch(key, epoch)[first * n : (first + length) * n]
         width = len(order) // length
@@ -64,7 +64,7 @@ class Data:
         return jax.tree.map(lambda a: a[order].reshape(length, width, *a.shape[1:]), self.rows)
 
     def _epoch(self, key: Key[Array, ""], epoch: int) -> np.ndarray:
-        """Return the order in which an epoch sees the entries. The last one asked for is remembered."""
+        """Return the order in which an epoch goes through the entries. The last result is cached."""
         name = (epoch, *np.asarray(jr.key_data(key)).ravel().tolist())
         if self._order is None or self._order[0] != name:
             order = np.asarray(jr.permutation(jr.fold_in(key, epoch), len(self)))
@@ -74,7 +74,7 @@ class Data:
     def changed(
         self, rows: PyTree[Array], *, key: Key[Array, ""], progress: Float[Array, ""] | float = 0.0
     ) -> PyTree[Array]:
-        """Return entries as they are to be seen this time."""
+        """Return entries after `augment` and `change`, as far as there are any, have been applied to each."""
         change, augment = self.change, self.augment
         if augment is not None:
             keys = jr.split(jr.fold_in(key, _AUGMENT), jax.tree.leaves(rows)[0].shape[0])
@@ -85,9 +85,9 @@ class Data:
         return rows
 
     def in_turn(self, n: int) -> Iterator[tuple[PyTree[Array], int]]:
-        """Yield batches of `n` in the order given, and how many entries of each are new.
+        """Yield batches of `n` in the original order, and how many entries of each are new.
 
-        The last is filled up with entries from the front: a batch of another size would be compiled anew.
+        The last is filled up with entries from the start: a batch of another size would be compiled again.
         """
         for begin in range(0, len(self), n):
             index = np.arange(begin, begin + n) % len(self)

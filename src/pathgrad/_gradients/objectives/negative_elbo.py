@@ -1,10 +1,11 @@
-"""The negative evidence lower bound of data, with an amortised posterior."""
+"""The negative evidence lower bound (ELBO) of data, with an amortised posterior."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..._flow.flow import Flow
@@ -17,10 +18,10 @@ from .data import Data
 
 @runtime_checkable
 class LatentModel(Protocol):
-    """What `NegativeELBO` trains: a variational autoencoder, whatever its networks."""
+    """What `NegativeELBO` trains: a variational autoencoder with any networks."""
 
     def posterior(self, data: PyTree[Array], /) -> Flow:
-        """Return a flow with `PerDraw` leaves: one draw for each datum, of its own posterior."""
+        """Return a flow with `PerDraw` leaves: one draw for each datum, from its posterior."""
         ...
 
     def log_likelihood(
@@ -30,7 +31,7 @@ class LatentModel(Protocol):
         ...
 
     def log_prior(self, z: Float[Array, "*latent"], /) -> Float[Array, ""]:
-        """Return the log density of one latent vector before any datum is seen."""
+        """Return the prior log density of one latent vector."""
         ...
 
 
@@ -39,16 +40,14 @@ class NegativeELBO(AbstractObjective):
 
     Attributes:
         entries: The data.
-        estimator: Whose gradient of `log q` is followed.
+        estimator: The estimator of the gradient of `log q`.
         beta: Weight of the second term as a function of the step, such as a warm-up from 0 to 1 by
             `optax.linear_schedule`; `None` for 1 throughout. Only with weight 1 is the value a bound.
     """
 
     entries: Data = eqx.field(static=True)
     estimator: AbstractEstimator = PathGradient()
-    beta: Callable[[Int[Array, ""] | int], Float[Array, ""] | float] | None = eqx.field(
-        static=True, default=None
-    )
+    beta: Callable[[Int[Array, ""] | int], ArrayLike] | None = eqx.field(static=True, default=None)
 
     def __call__(self, model: LatentModel, batch):
         flow = model.posterior(batch.data).tallied(batch.tally)
@@ -57,12 +56,12 @@ class NegativeELBO(AbstractObjective):
         reconstruction = -model.log_likelihood(draw.x, batch.data)
         kl = draw.log_q - over_draws(lambda _, z: model.log_prior(z), None, draw.x)
         beta = jnp.asarray(1.0 if self.beta is None else self.beta(batch.step), kl.dtype)
-        each = reconstruction + beta * kl
+        losses = reconstruction + beta * kl
         outcome = outcome_of((reconstruction, Outcome.TARGET_NOT_FINITE), (kl, Outcome.DENSITY_NOT_FINITE))
-        numbers = freeze(each)
-        loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
+        values = freeze(losses)
+        loss = jnp.mean(losses) + choice_term(draw.log_choice, values)
         means = {"reconstruction": jnp.mean(reconstruction), "kl": jnp.mean(kl), "beta": beta}
-        return Estimate(loss, numbers, outcome, draw.solve, freeze(means))
+        return Estimate(loss, values, outcome, draw.solve, freeze(means))
 
     @property
     def data(self):

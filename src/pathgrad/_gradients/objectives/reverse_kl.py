@@ -20,7 +20,7 @@ class WithTarget(eqx.Module):
 
     Attributes:
         flow: The flow.
-        target: Its floating-point arrays are trained as well: a decoder, a temperature.
+        target: The target, whose floating-point arrays are trained as well: a decoder, a temperature.
     """
 
     flow: Flow
@@ -30,14 +30,14 @@ class WithTarget(eqx.Module):
 class ReverseKL(AbstractObjective):
     r"""The mean of $\ln q(x) - \ln p(x)$ over draws of the flow.
 
-    With an unnormalised target this is the reverse KL divergence less $\ln Z$ (the variational free energy;
-    minus the ELBO). The value is the same for every estimator.
+    With an unnormalised target this is the reverse KL divergence minus $\ln Z$ (the variational free energy,
+    or negative ELBO). The value is the same for every estimator.
 
     Attributes:
-        target: An object with `log_prob(x)` for one point; `None` where the model is a `WithTarget`.
-        estimator: Whose gradient is followed.
-        log_z: The target's log normaliser, where it is known: then a training that falls below its bound is
-            told so.
+        target: An object with `log_prob(x)` for one point; `None` if the model is a `WithTarget`.
+        estimator: The estimator of the gradient.
+        log_z: The target's log normaliser, if it is known: then the metrics show when the loss falls below
+            its bound.
         log_z_err: Standard error of `log_z`; zero where it is exact.
     """
 
@@ -47,11 +47,11 @@ class ReverseKL(AbstractObjective):
     log_z_err: float = eqx.field(static=True, default=0.0)
 
     def parts(self, model: PyTree) -> tuple[Flow, Target]:
-        """Return the flow of a model, and the target it belongs to."""
+        """Return the flow of a model, and the target it is fitted to."""
         if self.target is None:
             if not isinstance(model, WithTarget):
                 raise ArgumentError(
-                    f"`ReverseKL` has no {named('target')}, so the model must bring one: train "
+                    f"`ReverseKL` has no {named('target')}, so the model must have one: train "
                     f"`WithTarget(flow, target)`; got a {type(model).__name__}."
                 )
             return model.flow, model.target
@@ -64,20 +64,20 @@ class ReverseKL(AbstractObjective):
 
     def __call__(self, model, batch):
         flow, target = self.parts(model)
-        own = number_of_draws(target)
-        if own is not None and own != batch.n:
+        required = number_of_draws(target)
+        if required is not None and required != batch.n:
             raise ValueError(
-                f"The target has `PerDraw` leaves for {own} draws, and {batch.n} were asked for. "
+                f"The target has `PerDraw` leaves for {required} draws, and {batch.n} were asked for. "
                 "Each draw needs its own entry."
             )
         draw = self.estimator.draw(flow.tallied(batch.tally), key=batch.keys, n=batch.n)
         assert draw.log_q is not None
         log_p = over_draws(log_prob_of, target, draw.x)
-        each = draw.log_q - log_p
+        losses = draw.log_q - log_p
         outcome = outcome_of((log_p, Outcome.TARGET_NOT_FINITE), (draw.log_q, Outcome.DENSITY_NOT_FINITE))
-        numbers = freeze(each)
-        loss = jnp.mean(each) + choice_term(draw.log_choice, numbers)
-        return Estimate(loss, numbers, outcome, draw.solve)
+        values = freeze(losses)
+        loss = jnp.mean(losses) + choice_term(draw.log_choice, values)
+        return Estimate(loss, values, outcome, draw.solve)
 
     @property
     def lower_bound(self):
@@ -102,13 +102,13 @@ def reverse_kl(
 ) -> Float[Array, ""]:
     r"""Return the mean of $\ln q(x) - \ln p(x)$ over `n` draws of the flow, to be differentiated.
 
-    The loss of `ReverseKL`, for training loops of one's own. Trainable leaves of the target receive their
+    The loss of `ReverseKL`, for your own training loops. Trainable leaves of the target receive their
     ordinary gradient.
 
     Args:
         flow: The flow to fit.
         target: An object with `log_prob(x)` for one point.
-        key: Source of all noise; or one for each draw.
+        key: Source of all noise; or one key for each draw.
         n: Number of draws.
         estimator: `PathGradient()`, `TotalGradient()` or `TwoCopyGradient()`.
     """

@@ -1,3 +1,3 @@
-"""One self-contained HTML page of one or many runs. No JAX here: it is made of what runs have written."""
+"""One self-contained HTML page about one or many runs, made from their files. No JAX here."""
 
 from .page import make_page as make_page

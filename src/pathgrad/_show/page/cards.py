@@ -1,4 +1,4 @@
-"""The verdicts as the page shows them: a card for each group of runs, and who is ahead of whom."""
+"""The verdicts on the page: a card for each group of runs, and which method is ahead."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ def cards(groups: Sequence[Group]) -> Html:
 
 
 def _card(group: Group) -> Html:
-    said, alone = judge_group(group), len(group.runs) == 1
-    facts = [tag("div", tag("dt", name), tag("dd", fine(value))) for name, value in said.facts]
+    judgement, alone = judge_group(group), len(group.runs) == 1
+    facts = [tag("div", tag("dt", name), tag("dd", fine(value))) for name, value in judgement.facts]
     paths = ", ".join(str(run.path) for run in group.runs)
-    icon = tag("span", _ICONS[said.level], aria_hidden="true")
-    under_way = [
+    icon = tag("span", _ICONS[judgement.level], aria_hidden="true")
+    unfinished = [
         tag("p", None if alone else f"{name}: ", prose(sentence(run.status.text)))
         for run, name in zip(group.runs, group.names, strict=True)
         if run.status.kind != "ended"
@@ -33,33 +33,33 @@ def _card(group: Group) -> Html:
     return tag(
         "article",
         tag("h3", swatch_of(group.method), group.label, tag("span", group.problem, class_="of")),
-        tag("p", icon, f" {said.chip}", class_="chip"),
-        tag("p", fine(said.headline), class_="headline"),
-        tag("p", said.name, class_="unit"),
-        listing([joined([_WARNING, prose(text)]) for text in said.warnings], "warnings"),
-        *under_way,
-        *[tag("p", prose(text)) for text in said.sentences],
+        tag("p", icon, f" {judgement.chip}", class_="chip"),
+        tag("p", fine(judgement.headline), class_="headline"),
+        tag("p", judgement.name, class_="unit"),
+        listing([joined([_WARNING, prose(text)]) for text in judgement.warnings], "warnings"),
+        *unfinished,
+        *[tag("p", prose(text)) for text in judgement.sentences],
         tag("dl", *facts, class_="facts"),
         tag("p", "Directory: " if alone else "Directories: ", tag("code", paths), class_="where"),
-        class_=f"card {said.level.name.lower()}",
+        class_=f"card {judgement.level.name.lower()}",
     )
 
 
 def comparisons_of(comparisons: Sequence[Comparison]) -> Html | None:
-    """Return who is ahead of whom."""
+    """Return which methods are ahead of which."""
     if not comparisons:
         return None
-    # Of many, the titles say enough until one is unfolded.
+    # If there are many, show the titles only, to be unfolded one by one.
     box, head = ("div", "h4") if len(comparisons) <= _FEW else ("details", "summary")
     shown = []
-    for found in comparisons:
-        texts = [tag("p", prose(text)) for text in found.sentences]
-        shown.append(tag(box, tag(head, fine(found.title)), *texts, class_="comparison"))
+    for comparison in comparisons:
+        texts = [tag("p", prose(text)) for text in comparison.sentences]
+        shown.append(tag(box, tag(head, fine(comparison.title)), *texts, class_="comparison"))
     return joined([tag("h3", "Who is ahead"), *shown])
 
 
 def broken_runs(broken: Sequence[tuple[Path, str]]) -> Html | None:
-    """Return which runs could not be read, and why."""
+    """Return a list of the runs that could not be read, and why."""
     items = [joined([_NOT_SHOWN, tag("code", str(path)), ". ", prose(why)]) for path, why in broken]
     shown = listing(items, "warnings broken")
     return joined([tag("h3", "Runs that cannot be read"), shown]) if shown else None

@@ -1,4 +1,4 @@
-"""The charts of the page: how runs were trained, and what their experiments draw of them."""
+"""The charts of the page: training curves, and what the experiments draw."""
 
 import base64
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from .html import Html, fine, joined, listing, prose, spoken, tag
 from .svg import chart
 from .verdict import judge_group, remedy
 
-_WIDE = 6.0  # inches; what is wider takes the whole page
-_FEW_LABELS = 4  # more are named once above the charts, instead of above each
-_MOST_BYTES = 2_000_000  # of a picture: the page is to be sent by mail
+_WIDE = 6.0  # inches; a wider chart takes the full width of the page
+_FEW_LABELS = 4  # with more, one legend above all charts replaces the legend of each
+_MOST_BYTES = 2_000_000  # of a picture: the page should be small enough for mail
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def training_charts(groups: Sequence[Group]) -> Html:
-    """Return all charts of groups of one problem: the main one twice, the others as the reader chooses."""
+    """Return the training charts of one problem: the main one on both axes, others as the reader chooses."""
     figures, legends = [], []
     is_few = len(groups) <= _FEW_LABELS
-    for i, each in enumerate(training_panels(groups)):
-        for axis, unit, panel in (("step", each.length, each.by_length), ("time", "time", each.by_time)):
+    for i, curve in enumerate(training_panels(groups)):
+        for axis, unit, panel in (("step", curve.length, curve.by_length), ("time", "time", curve.by_time)):
             try:
                 drawing, legend = chart(panel, groups)
             except MissingData:
                 continue
             legends.append(legend)
             figure = _figure(panel, f" against training {unit}", drawing, legend if is_few else None)
-            # What is followed is there against both; of the others the style sheet hides one.
+            # The followed number is shown on both axes; for the others the style sheet hides one.
             figures.append(tag("div", figure, class_=f"by-{axis}" if i else None))
     if not figures:
         return tag("p", NO_CURVE)
-    said = " ".join(map(fine, constants(groups)))
-    note = tag("p", said, class_="note") if said else None
+    unchanged = " ".join(map(fine, constants(groups)))
+    note = tag("p", unchanged, class_="note") if unchanged else None
     return tag("div", None if is_few else legends[0], tag("div", *figures, class_="charts"), note)
 
 
@@ -48,7 +48,7 @@ def _heading(title: str, against: str) -> tuple[Html, Html | None]:
 
 
 def result_charts(groups: Sequence[Group]) -> Html:
-    """Return what the experiment of groups of one problem draws of their evaluations."""
+    """Return what the experiment draws from the evaluations of groups of one problem."""
     figures, missing = [], []
     panels = groups[0].first.experiment.panels().values()
     for panel in panels:
@@ -59,19 +59,19 @@ def result_charts(groups: Sequence[Group]) -> Html:
                 figures.append(_figure(panel, of, *chart(panel, shown)))
             except MissingData:
                 continue
-            except UNFIT as error:  # what else there is is shown nevertheless
-                missing.append(f"{panel.title}{of}: what was kept does not fit together ({error}).")
+            except UNFIT as error:  # the other charts are still shown
+                missing.append(f"{panel.title}{of}: the saved data do not fit together ({error}).")
     for group in groups:
         if any(panel.needs for panel in panels) and not any(run.arrays for run in group.runs):
             figures += filter(None, [_old_picture(group)])
-            how = remedy(group.first, "makes some")
-            missing.append(f"{group.names[0]}: no draws are kept (`evaluation.npz`); {how}.")
+            how = remedy(group.first, "saves some")
+            missing.append(f"{group.names[0]}: no draws are saved (`evaluation.npz`); {how}.")
     shown = tag("div", *figures, class_="charts") if figures else None
     return joined([shown, listing(map(prose, missing), "missing")])
 
 
 def _old_picture(group: Group) -> Html | None:
-    """Return the picture that evaluation left, where it left nothing to draw a new one from."""
+    """Return the picture that an evaluation saved, if it saved no data to draw a new one from."""
     file, name = group.first.path / "evaluation.png", group.names[0]
     try:
         png = file.read_bytes()
@@ -85,7 +85,7 @@ def _old_picture(group: Group) -> Html | None:
     else:
         source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
         words = " ".join(spoken(fine(text)) for text in judge_group(group).sentences)
-        described = f"The picture of {name} that its evaluation left. {words}"
+        described = f"The picture that the evaluation of {name} saved. {words}"
         image = tag("img", src=source, alt=described, class_="paper")
     caption = tag("figcaption", *_heading("Picture of the evaluation", f" of {name}"))
     return tag("figure", caption, image, class_="wide")

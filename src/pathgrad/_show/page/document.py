@@ -1,4 +1,4 @@
-"""The page around its contents: head, style sheet, script."""
+"""The HTML file around the contents of the page: head, style sheet, script."""
 
 import base64
 import hashlib
@@ -10,9 +10,9 @@ from .html import Html, tag
 
 
 def document(title: str, body: Html) -> str:
-    """Return a whole HTML file that fetches nothing from anywhere."""
+    """Return a complete HTML file that loads nothing from anywhere."""
     style, script = package_file("style.css"), package_file("page.js")
-    # Browsers hold the page to it: nothing is loaded, and no other script runs, whatever is shown.
+    # Browsers enforce this policy: nothing is loaded, and no other script runs, whatever the page shows.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = tag(
@@ -25,17 +25,17 @@ def document(title: str, body: Html) -> str:
         tag("link", rel="icon", href="data:,"),
         tag("style", Html(_colours() + style)),
     )
-    whole = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    page = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
+    return f"<!doctype html>\n{page}\n"
 
 
 def package_file(name: str) -> str:
-    """Return the text of a file beside this one."""
+    """Return the text of a file in this folder."""
     return (importlib.resources.files(__package__ or "") / name).read_text("utf-8")
 
 
 def _colours() -> str:
-    """Return the colours of methods for the style sheet: those of all other pictures."""
+    """Return the colours of methods for the style sheet, the same as in all figures."""
     looks = LOOKS | {"other": OTHER}
     plain = "".join(f"--{name}:{look.colour};" for name, look in looks.items())
     both = "".join(f"--{n}:light-dark({look.colour},{look.dark});" for n, look in looks.items())

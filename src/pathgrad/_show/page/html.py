@@ -1,4 +1,4 @@
-"""HTML and SVG in which text cannot become markup: what is not `Html` already is escaped."""
+"""HTML and SVG in which text cannot become markup: whatever is not `Html` is escaped."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from ..._words.text import UNKNOWN
 
 _VOID = {"meta", "link", "img", "input", "br"}
 
-# A minus before a number, or in its exponent; and spaces around its error and before its unit.
+# A minus before a number or in its exponent, and the spaces around its error and before its unit.
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)|(?<=\de)-(?=\d)")
 _SPACE = re.compile(r" (?=± )|(?<=±) |(?<=\d) (?=(%|s|ms|min|h|nats|bits/dim|points)(?![\w/]))")
 
@@ -24,9 +24,9 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """Return an element.
 
     Args:
-        name: Of the element.
+        name: Name of the element.
         *children: `Html` is taken as it is, anything else as text; `None` is left out.
-        **attributes: Those that are `None` or `False` are left out, `True` has no value. `class_` is `class`,
+        **attributes: `None` and `False` are left out, `True` has no value. `class_` is `class`,
             and `aria_label` is `aria-label`.
     """
     words = [name]
@@ -41,26 +41,26 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """Return parts one after the other, text among them escaped."""
+    """Return the parts one after the other, with text escaped."""
     shown = (part for part in parts if part is not None)
     return Html("".join(part if isinstance(part, Html) else html.escape(str(part)) for part in shown))
 
 
 def listing(items: Iterable[object], class_: str) -> Html | None:
-    """Return a list, `None` if there is nothing in it."""
+    """Return a list, or `None` if it would be empty."""
     shown = [tag("li", item) for item in items]
     return tag("ul", *shown, class_=class_) if shown else None
 
 
 def pairs(named: Iterable[tuple[str, object]], class_: str) -> Html:
-    """Return names, each with what belongs to it."""
+    """Return a list of names, each with its text."""
     return tag(
         "dl", *[part for name, text in named for part in (tag("dt", name), tag("dd", text))], class_=class_
     )
 
 
 def fine(text: str) -> str:
-    """Set numbers as printers do: with a true minus, and not parted from their units."""
+    """Typeset numbers: with a true minus sign, and no line break before their units."""
     return "–" if text == UNKNOWN else _SPACE.sub("\u00a0", _MINUS.sub("−", text))
 
 
@@ -70,12 +70,12 @@ def prose(text: str) -> Html:
 
 
 def spoken(text: str) -> str:
-    """Return the same where there is no markup, as in the description of a picture."""
+    """Return a sentence like `prose`, but without markup, as in the description of a picture."""
     return "".join(_pieces(text))
 
 
 def _pieces(text: str) -> list[str]:
-    """Take a sentence apart; every second piece is code."""
+    """Split a sentence at its backticks; every second piece is code."""
     text = as_options(text)
     pieces = text.split("`")
     return pieces if len(pieces) % 2 else [text]  # an odd number of backticks encloses nothing
@@ -85,10 +85,10 @@ def table(heads: Sequence[object], rows: Sequence[Sequence[object]], label: str,
     """Return a table in a box that scrolls by itself where the page is too narrow.
 
     Args:
-        heads: Of the columns.
-        rows: Cells; the first of a row names it.
-        label: What the table is, for those who do not see it.
-        texts: How many columns at the left hold words; those after them hold numbers.
+        heads: Headings of the columns.
+        rows: Cells; the first cell names the row.
+        label: What the table is, for readers who cannot see it.
+        texts: How many columns on the left hold words; the others hold numbers.
     """
 
     def row(cells: Sequence[object], scope: str) -> Html:
@@ -100,6 +100,6 @@ def table(heads: Sequence[object], rows: Sequence[Sequence[object]], label: str,
             parts.append(tag("th" if is_head else "td", shown, **how))
         return tag("tr", *parts)
 
-    inside = tag("table", tag("thead", row(heads, "col")), tag("tbody", *[row(each, "row") for each in rows]))
-    # To be reached and scrolled with the keyboard.
+    inside = tag("table", tag("thead", row(heads, "col")), tag("tbody", *[row(r, "row") for r in rows]))
+    # A tab index, so that it can be scrolled with the keyboard.
     return tag("div", inside, class_="scroll", tabindex=0, role="region", aria_label=label)

@@ -1,5 +1,5 @@
 "use strict";
-// Everything can be read without this: it adds a switch for dark and light, and values under the pointer.
+// The page can be read without this script: it adds a switch for dark and light, and values under the pointer.
 
 const root = document.documentElement;
 const theme = document.getElementById("theme");
@@ -12,7 +12,7 @@ theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameTheme);
 nameTheme();
 
-// On paper nothing can be unfolded.
+// Unfold everything for printing.
 addEventListener("beforeprint", () => {
   for (const each of document.querySelectorAll("details:not([open])")) {
     each.open = true;
@@ -35,13 +35,13 @@ tip.hidden = true;
 tip.setAttribute("aria-hidden", "true");
 document.body.append(tip);
 
-// Of each labelled curve the points that lie within the axes: others are cut off.
+// The points of each labelled curve that lie within the axes: others are cut off.
 function pointsOf(chart) {
   const [left, right] = chart.dataset.x.split(" ").slice(3).map(Number);
   const [bottom, top] = chart.dataset.y.split(" ").slice(3).map(Number);
   return [...chart.querySelectorAll("path[data-label]")].flatMap(line =>
     [...line.getAttribute("d").matchAll(/(-?[\d.]+) (-?[\d.]+)/g)]
-      .map(found => ({ x: Number(found[1]), y: Number(found[2]), label: line.dataset.label }))
+      .map(match => ({ x: Number(match[1]), y: Number(match[2]), label: line.dataset.label }))
       .filter(p => p.x > left - 1 && p.x < right + 1 && p.y > top - 1 && p.y < bottom + 1));
 }
 
@@ -56,11 +56,11 @@ for (const chart of document.querySelectorAll("svg.chart[data-x]")) {
     const far = p => Math.abs(p.x - x) + 0.25 * Math.abs(p.y - y);
     tip.hidden = !points.length;
     if (tip.hidden) return;
-    const found = points.reduce((a, b) => far(b) < far(a) ? b : a);
-    tip.textContent = `${found.label}: ${valueAt(chart.dataset.y, found.y)} at ${valueAt(chart.dataset.x, found.x)}`;
-    const left = place.left + found.x / scale;
+    const nearest = points.reduce((a, b) => far(b) < far(a) ? b : a);
+    tip.textContent = `${nearest.label}: ${valueAt(chart.dataset.y, nearest.y)} at ${valueAt(chart.dataset.x, nearest.x)}`;
+    const left = place.left + nearest.x / scale;
     tip.style.left = `${scrollX + Math.min(Math.max(left, 90), innerWidth - 100)}px`;
-    tip.style.top = `${scrollY + place.top + found.y / scale - 12}px`;
+    tip.style.top = `${scrollY + place.top + nearest.y / scale - 12}px`;
   });
   chart.addEventListener("pointerleave", () => { tip.hidden = true; });
 }

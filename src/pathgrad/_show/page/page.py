@@ -1,4 +1,4 @@
-"""The page: verdicts first, then how they came about, then what was run."""
+"""The page: verdicts first, then the evidence for them, then what was run."""
 
 import datetime
 import tomllib
@@ -27,26 +27,26 @@ def make_page(
     """Return the page as text.
 
     Args:
-        groups: In the order in which they are to be shown.
-        comparisons: Of groups among them.
+        groups: Groups of runs, in the order in which to show them.
+        comparisons: Comparisons of some of these groups.
         broken: Directories of runs that could not be read, and why.
-        title: Above it all; by default what was run.
+        title: Title of the page; by default what was run.
     """
     title = title or _title(groups)
     problems = by_problem(groups)
 
-    def each(part: Callable[[Sequence[Group]], Html]) -> list[Html]:
+    def per_problem(part: Callable[[Sequence[Group]], Html]) -> list[Html]:
         heads = [tag("h3", name) if len(problems) > 1 else None for name in problems]
         shown = map(part, problems.values())
         return [tag("div", *both, class_="problem") for both in zip(heads, shown, strict=True)]
 
     sections = {
         "Verdict": [cards(groups), comparisons_of(comparisons), broken_runs(broken)],
-        "Training": [_axis_switch(), *each(training_charts)],
-        "Evaluation": each(_evaluation),
-        "Draws and weights": each(result_charts),
+        "Training": [_axis_switch(), *per_problem(training_charts)],
+        "Evaluation": per_problem(_evaluation),
+        "Draws and weights": per_problem(result_charts),
         "What was run": [runs_table(groups), configuration(groups), tag("h3", "Commands"), commands(groups)],
-        "Words": [pairs(tomllib.loads(package_file("glossary.toml")).items(), "glossary")],
+        "Glossary": [pairs(tomllib.loads(package_file("glossary.toml")).items(), "glossary")],
     }
     shown = []
     for name, parts in sections.items():
@@ -69,36 +69,36 @@ def _title(groups: Sequence[Group]) -> str:
 
 def _header(title: str, groups: Sequence[Group], links: list[Html]) -> Html:
     kinds = [run.status.kind for run, _, _ in named_runs(groups)]
-    going, stopped = kinds.count("running"), kinds.count("stopped") + kinds.count("empty")
+    running, stopped = kinds.count("running"), kinds.count("stopped") + kinds.count("empty")
     words = [f"{len(kinds)} run{'s' if len(kinds) != 1 else ''}"]
-    words += [f"{going} training now"] if going else []
+    words += [f"{running} training now"] if running else []
     words += [f"{stopped} stopped before the end"] if stopped else []
     now = datetime.datetime.now().astimezone()
-    made = tag("time", now.strftime("%d %B %Y, %H:%M"), datetime=now.isoformat(timespec="seconds"))
+    date = tag("time", now.strftime("%d %B %Y, %H:%M"), datetime=now.isoformat(timespec="seconds"))
     version = package_version("pathgrad") or ""
     return tag(
         "header",
         tag("p", "pathgrad report", class_="kicker"),
         tag("h1", title),
-        tag("p", ", ".join(words), ". Made on ", made, f" by pathgrad {version}.", class_="made"),
+        tag("p", ", ".join(words), ". Made on ", date, f" by pathgrad {version}.", class_="made"),
         tag("nav", *links, aria_label="Sections"),
         tag("button", "Dark", id="theme", type="button", hidden=True),
     )
 
 
 def _axis_switch() -> Html:
-    """Return two buttons that choose charts; the style sheet shows and hides them, without a script."""
+    """Return two buttons that choose charts; the style sheet shows and hides charts, without a script."""
     buttons = []
     for name, text in (("step", "step"), ("time", "training time")):
         button = tag("input", type="radio", name="axis", id=f"by-{name}", checked=name == "step")
         buttons.append(tag("label", button, text))
-    return tag("fieldset", tag("legend", "Further charts against"), *buttons, class_="switch")
+    return tag("fieldset", tag("legend", "Other charts against"), *buttons, class_="switch")
 
 
 def _evaluation(groups: Sequence[Group]) -> Html:
     missing = []
     for run, name, _ in named_runs(groups):
         if not run.is_evaluated:
-            lack = "evaluated at an earlier step" if run.evaluation else "not evaluated"
-            missing.append(prose(f"{name}: {lack}; {remedy(run, 'measures it properly')}."))
+            state = "evaluated at an earlier step" if run.evaluation else "not evaluated"
+            missing.append(prose(f"{name}: {state}; {remedy(run, 'measures it properly')}."))
     return joined([evaluation_table(groups), listing(missing, "missing"), *further_tables(groups)])

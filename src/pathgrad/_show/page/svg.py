@@ -1,4 +1,4 @@
-"""Panels as SVG inside the page: drawn by Matplotlib, coloured by the style sheet."""
+"""Panels as SVG in the page: drawn by Matplotlib, coloured by the style sheet."""
 
 import hashlib
 import io
@@ -20,12 +20,12 @@ from ..._runs.panel import Panel
 from ..style import INK, PAPER, RC, RULE, SOFT, How, dashes, new_figure
 from .html import Html, fine, joined, listing, spoken
 
-_FLAT = 0.83  # of the height of a panel: on the page its title is no part of the drawing
-_DOTS = 200  # from so many on, markers become dots of one path: each on its own would be heavy
-_MOST_BYTES = 600_000  # of a drawing: the page is to be sent by mail
+_FLAT = 0.83  # share of a panel's height: on the page its title is not part of the drawing
+_DOTS = 200  # more markers than this become dots of one path: one element for each would be too large
+_MOST_BYTES = 600_000  # of a drawing: the page should be small enough for mail
 
-# Text is laid out at the size that phones show; on larger screens the style sheet makes it smaller. A unit of
-# the drawing is a point, so that one of the usual width has 331.
+# Text is laid out at the size for phones; on larger screens the style sheet makes it smaller. A unit of the
+# drawing is a point, so a drawing of the usual width has 331.
 _PAGE: Any = RC | {
     "figure.dpi": 72,  # a pixel is a unit of the drawing
     "font.size": 11.3,
@@ -49,9 +49,9 @@ _NUMBERS = {"d", "x", "y"}
 
 
 def chart(panel: Panel, groups: Sequence[Group]) -> tuple[Html, Html | None]:
-    """Draw a panel, and return its legend too, where there is something to tell apart.
+    """Return the drawing of a panel, and its legend if there is one.
 
-    `MissingData` passes through.
+    Raises `MissingData` if the panel does.
     """
     with mpl.rc_context(_PAGE):
         figure = new_figure(panel.width, _FLAT * panel.height)
@@ -62,13 +62,13 @@ def chart(panel: Panel, groups: Sequence[Group]) -> tuple[Html, Html | None]:
 
 
 def _drawing(figure: Figure, axes: Axes, described: str, names: str) -> Html:
-    for each in figure.axes:
-        if (own := each.get_legend()) is not None:
-            own.remove()  # it is told in HTML
-        each.patch.set_visible(False)
-        for picture in each.images:
-            picture.set_interpolation("none")  # one pixel for each number; the browser makes them larger
-        for mesh in each.collections:
+    for part in figure.axes:
+        if (legend := part.get_legend()) is not None:
+            legend.remove()  # it is written in HTML instead
+        part.patch.set_visible(False)
+        for picture in part.images:
+            picture.set_interpolation("none")  # one pixel for each number; the browser enlarges them
+        for mesh in part.collections:
             mesh.set_rasterized(isinstance(mesh, QuadMesh) or mesh.get_rasterized())
     labels: dict[str, str] = {}
     for i, line in enumerate(axes.lines):
@@ -77,14 +77,14 @@ def _drawing(figure: Figure, axes: Axes, described: str, names: str) -> Html:
             line.set_gid(f"curve-{i}")
     text = _rendered(figure)
     if len(text) > _MOST_BYTES:
-        for each in figure.axes:
-            for artist in (*each.lines, *each.collections, *each.patches):
+        for part in figure.axes:
+            for artist in (*part.lines, *part.collections, *part.patches):
                 artist.set_rasterized(True)
         text = _rendered(figure)
     how = {"class": "chart", "role": "img", "aria-label": spoken(fine(described))}
     scales = [axis.get_scale() for axis in (axes.xaxis, axes.yaxis)]
     if labels and all(scale in _SCALES for scale in scales):
-        # Kind, limits and ends of the axes, from which a script tells values under the pointer.
+        # Kind, limits and ends of the axes, from which a script computes values under the pointer.
         box, top = axes.get_window_extent(), figure.bbox.height
         ends = (*axes.get_xlim(), box.x0, box.x1), (*axes.get_ylim(), top - box.y0, top - box.y1)
         for name, scale, numbers in zip("xy", scales, ends, strict=True):
@@ -101,52 +101,52 @@ def _rendered(figure: Figure) -> str:
 
 
 def _ours(text: str, how: dict[str, str], labels: dict[str, str], prefix: str) -> Html:
-    """Turn Matplotlib's SVG into ours: without what nobody refers to, in the colours of the page.
+    """Turn Matplotlib's SVG into ours: without unused parts, in the colours of the page.
 
-    It has labels of curves by their ids, and a prefix of ids so that those of two drawings differ.
+    Curves get their labels by id; the prefix keeps the ids of two drawings apart.
     """
     root = ET.fromstring(text)
     every = list(root.iter())
-    for each in every:
-        each.tag = each.tag.rpartition("}")[2]
-        each.attrib = {key.rpartition("}")[2]: value for key, value in each.attrib.items()}
-    shapes = {f"#{each.get('id')}": each for each in root.iter("path") if each.get("id")}
-    for each in every:
-        if each.tag in ("svg", "defs"):  # of definitions, what is left are shapes to cut off by
-            each[:] = [child for child in each if child.tag in ("g", "defs", "clipPath")]
-        if label := labels.get(each.get("id", "")):
-            for path in each.findall("path"):
+    for node in every:
+        node.tag = node.tag.rpartition("}")[2]
+        node.attrib = {key.rpartition("}")[2]: value for key, value in node.attrib.items()}
+    shapes = {f"#{node.get('id')}": node for node in root.iter("path") if node.get("id")}
+    for node in every:
+        if node.tag in ("svg", "defs"):  # of the definitions, only clip paths are needed
+            node[:] = [child for child in node if child.tag in ("g", "defs", "clipPath")]
+        if label := labels.get(node.get("id", "")):
+            for path in node.findall("path"):
                 path.set("data-label", label)
-        uses = each.findall("use")
+        uses = node.findall("use")
         if len(uses) > _DOTS:
-            each[:] = [_dots(uses, shapes), *(child for child in each if child.tag != "use")]
+            node[:] = [_dots(uses, shapes), *(child for child in node if child.tag != "use")]
         else:
             for use in uses:
                 _draw_marker(use, shapes)
-    for each in root.iter():
-        each.attrib = dict(_attributes(each, prefix))
-        each.text, each.tail = (each.text or "").strip(), (each.tail or "").strip()
+    for node in root.iter():
+        node.attrib = dict(_attributes(node, prefix))
+        node.text, node.tail = (node.text or "").strip(), (node.tail or "").strip()
     root.attrib = {"viewBox": root.get("viewBox", "")} | how
     return Html(ET.tostring(root, "unicode"))
 
 
-def _attributes(each: ET.Element, prefix: str) -> Iterator[tuple[str, str]]:
-    digits = 2 if each.get("transform", "").startswith("translate") else 1  # markers are small
-    for key, value in each.items():
+def _attributes(node: ET.Element, prefix: str) -> Iterator[tuple[str, str]]:
+    digits = 2 if node.get("transform", "").startswith("translate") else 1  # markers are small
+    for key, value in node.items():
         if key == "clip-path":
             yield key, value.replace("#", f"#{prefix}-")
-        elif key == "id" and each.tag == "clipPath":
+        elif key == "id" and node.tag == "clipPath":
             yield key, f"{prefix}-{value}"
         elif key == "style":
             yield key, themed(value)
         elif key in _KEPT and not value.startswith("rotate(-0 "):
             yield key, _rounded(value, digits) if key in _NUMBERS else value
-    if each.tag == "image":  # an image without a height would not be seen
+    if node.tag == "image":  # fill the box: an image scaled to fit it could be too flat to see
         yield "preserveAspectRatio", "none"
 
 
 def _draw_marker(use: ET.Element, shapes: dict[str, ET.Element]) -> None:
-    """Draw a marker where it is used."""
+    """Replace the use of a marker by its shape."""
     shape = shapes[use.get("href", "")]
     style = f"{use.get('style', '')}; {shape.get('style', '')}"
     place = f"translate({use.get('x', 0)} {use.get('y', 0)})"
@@ -164,17 +164,17 @@ def _dots(uses: list[ET.Element], shapes: dict[str, ET.Element]) -> ET.Element:
 
 
 def _rounded(text: str, digits: int) -> str:
-    """Write numbers with as many digits as are seen."""
+    """Write numbers with as many digits as can be seen."""
     text = re.sub(r"-?\d+\.\d+", lambda n: f"{round(float(n[0]), digits):g}", text)
     return re.sub(r"\s*([MLCQVHhz])\s*", r"\1", text)
 
 
 def themed(style: str) -> str:
-    """Replace colours by those of the theme, and leave fonts to the style sheet."""
+    """Replace colours with those of the theme, and leave fonts to the style sheet."""
     parts = [part.strip() for part in style.split(";") if part.strip()]
     kept = [part for part in parts if not part.startswith("font")]
     text = ";".join(part.replace(": ", ":") for part in dict.fromkeys(kept))
-    return re.sub(r"#[0-9a-f]{6}", lambda found: _THEME.get(found[0], found[0]), text)
+    return re.sub(r"#[0-9a-f]{6}", lambda match: _THEME.get(match[0], match[0]), text)
 
 
 def _legend(axes: Axes) -> Html | None:
@@ -194,7 +194,7 @@ def swatch_of(method: str) -> Html:
 
 
 def _swatch(handle: Artist) -> Html:
-    """Return a short piece of what is drawn, as Matplotlib shows it in legends."""
+    """Return a short piece of a curve or marker, as Matplotlib shows it in legends."""
     names = ("color", "facecolor", "edgecolor", "linestyle", "marker", "alpha")
     key = " ".join(str(getattr(handle, f"get_{name}", str)()) for name in names)
     if key not in _swatches:

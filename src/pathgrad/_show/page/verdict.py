@@ -1,4 +1,4 @@
-"""What groups of runs are worth, for a reader of the page."""
+"""How far groups of runs can be trusted, for a reader of the page."""
 
 import dataclasses
 import enum
@@ -16,7 +16,7 @@ from ..._words.text import UNKNOWN, count, duration, listed
 
 
 class Trust(enum.IntEnum):
-    """How far a reader of the page may rely on runs: the more, the worse."""
+    """How far a reader of the page may rely on runs; a higher number is worse."""
 
     OPEN = 0  # nothing has been measured properly yet
     GOOD = 1
@@ -25,7 +25,7 @@ class Trust(enum.IntEnum):
 
     @property
     def chip(self) -> str:
-        """In a few words."""
+        """The level in a few words."""
         return ("provisional", "can be trusted", "use with care", "do not rely on it")[self]
 
 
@@ -40,26 +40,26 @@ _TRUST = {
 
 
 class Judgement(NamedTuple):
-    """What is said of a group of runs."""
+    """What the page shows about a group of runs."""
 
     level: Trust
     chip: str  # the level in words
-    name: str  # of the headline
+    name: str  # what the headline measures
     headline: str  # the one number
     sentences: list[str]  # what it means
-    warnings: list[str]  # what keeps it from being trusted, each with its remedy
+    warnings: list[str]  # reasons not to trust it, each with a remedy
     facts: list[tuple[str, str]]  # further numbers, with their names
 
 
 def judge_group(group: Group) -> Judgement:
-    """Judge runs that differ by their seed only. The worst of them speaks for all."""
+    """Judge runs that differ only in their seed. The worst of them decides."""
     experiment, options, runs = group.first.experiment, group.first.options, group.runs
     result = experiment.result(options)
     lost = any(r.is_evaluated and result.value(r.evaluation) is None for r in runs)
-    # Numbers of training and of evaluation have no mean in common.
+    # Numbers from training and from evaluation must not be averaged together.
     measured = lost or all(run.is_evaluated for run in runs)
-    whole = result if measured else experiment.followed(options)
-    quantity = dataclasses.replace(whole, unit="")  # which stands below the headline
+    shown = result if measured else experiment.followed(options)
+    quantity = dataclasses.replace(shown, unit="")  # the unit is written below the headline
     values = [quantity.value(r.evaluation) if measured else last_value(r, quantity) for r in runs]
     known = [value for value in values if value is not None]
     warnings, spread = collect_warnings(group), []
@@ -69,7 +69,7 @@ def judge_group(group: Group) -> Judgement:
         spread = [f"Mean and standard deviation of {len(known)} runs."]
     if lost:
         level, chip, headline = Trust.BAD, Trust.BAD.chip, UNKNOWN
-        sentences = ["An evaluation came to no finite number.", *_words_of_evaluation(group)]
+        sentences = ["An evaluation gave no finite number.", *_words_of_evaluation(group)]
     elif measured:
         level = max([_level(run) for run in runs] + ([Trust.FAIR] if warnings else []))
         chip = level.chip
@@ -79,20 +79,20 @@ def judge_group(group: Group) -> Judgement:
         sentences = [*experiment.explained(runs), *spread, _provisional(group)]
     else:
         level, chip = Trust.OPEN, "no numbers yet"
-        sentences = ["Nothing is known about it yet: no block of training steps has ended."]
-    name = ", ".join(filter(None, [whole.title, whole.unit])) + (f": {whole.means}" if whole.means else "")
+        sentences = ["There are no numbers yet: no block of training steps has ended."]
+    name = ", ".join(filter(None, [shown.title, shown.unit])) + (f": {shown.means}" if shown.means else "")
     return Judgement(level, chip, name, headline, sentences, warnings, _facts(group))
 
 
 def remedy(run: Run, does: str) -> str:
-    """Say how to get an evaluation, which `does` something; or that there is no way."""
+    """Return the command for an evaluation and what it `does`, or why there can be none."""
     if run.has_checkpoints or run.is_training:
         return f"`{run.evaluate_command}` {does}"
     return "its checkpoints are not here, so it cannot be evaluated"
 
 
 def last_value(run: Run, quantity: Quantity) -> float | None:
-    """Return the last finite value of training; of a number that is judged by its best, the best."""
+    """Return the last finite value from training, or the best one if the best counts."""
     values = [v for row in run.rows if (v := quantity.value(row.to_json())) is not None]
     if not quantity.best:
         return values[-1] if values else None
@@ -104,7 +104,7 @@ def _level(run: Run) -> Trust:
 
 
 def _so_far(group: Group) -> tuple[Trust, str]:
-    """Return level and chip of runs of which some are not evaluated: the worst that is known of any."""
+    """Return level and chip of runs of which some are not evaluated: the worst that is known about any."""
     levels = [Trust.GOOD]
     for run in group.runs:
         if run.is_evaluated:
@@ -120,71 +120,71 @@ def _so_far(group: Group) -> tuple[Trust, str]:
 
 
 def _provisional(group: Group) -> str:
-    """Say that a number is of training, and how to get a better one."""
+    """Return a sentence: this number is from training, and how to get a better one."""
     late = [run for run in group.runs if not run.is_evaluated]
     step = number_in(late[0].evaluation, "step")
     if len(late) < len(group.runs):
-        why = f"{len(group.runs) - len(late)} of {len(group.runs)} runs evaluated"
+        why = f"Only {len(group.runs) - len(late)} of {len(group.runs)} runs are evaluated"
     elif step is not None:
-        why = f"The evaluation that is there is of step {count(step)}, before the run went on"
+        why = f"The evaluation is from step {count(step)}, and the run was trained further"
     else:
         why = "It has not been evaluated"
     more = f" (and {len(late) - 1} more of its seeds)" if len(late) > 1 else ""
-    return f"{why}, so this is of its training: {remedy(late[0], 'measures it properly')}{more}."
+    return f"{why}, so this number is from training: {remedy(late[0], 'measures it properly')}{more}."
 
 
 def _words_of_evaluation(group: Group) -> list[str]:
     levels = [_level(run) if run.is_evaluated else Trust.OPEN for run in group.runs]
     i = levels.index(max(levels))
-    found = group.runs[i].verdict
-    if found is None:
+    verdict = group.runs[i].verdict
+    if verdict is None:
         return []
-    of = f" (Of {group.names[i]}, the worst of the runs.)" if len(set(levels)) > 1 else ""
-    if found.level is Level.GOOD:
-        return [f"The evaluation is {found.sentence(group.runs[i].evaluation, str)}{of}"]
-    briefs = list(dict.fromkeys(r.brief for r in found.reasons if r.level > Level.GOOD))
-    # The warnings have it in full.
+    of = f" (This is for {group.names[i]}, the worst of the runs.)" if len(set(levels)) > 1 else ""
+    if verdict.level is Level.GOOD:
+        return [f"The evaluation is {verdict.sentence(group.runs[i].evaluation, str)}{of}"]
+    # In brief: the warnings explain them in full.
+    briefs = list(dict.fromkeys(r.brief for r in verdict.reasons if r.level > Level.GOOD))
     why = f", because of {listed(briefs)}: see the warnings." if briefs else "."
-    return [f"The evaluation is {found.level.name.lower()}{why}{of}"]
+    return [f"The evaluation is {verdict.level.name.lower()}{why}{of}"]
 
 
 def collect_warnings(group: Group) -> list[str]:
-    """Return what is wrong with the runs, each once, with the names of those it is about."""
-    found: dict[str, list[str]] = {}
+    """Return what is wrong with the runs, each warning once, with the names of the runs concerned."""
+    warnings: dict[str, list[str]] = {}
     for run, name in zip(group.runs, group.names, strict=True):
         for text in run.warnings:
-            found.setdefault(text, []).append(name)
+            warnings.setdefault(text, []).append(name)
     every = len(group.runs)
-    return [t if len(names) == every else f"{', '.join(names)}: {t}" for t, names in found.items()]
+    return [t if len(names) == every else f"{', '.join(names)}: {t}" for t, names in warnings.items()]
 
 
 def _facts(group: Group) -> list[tuple[str, str]]:
-    """Return further numbers of a group with their names, as far as all its runs have them."""
+    """Return further numbers of a group with their names, where all its runs have them."""
     experiment, options, runs = group.first.experiment, group.first.options, group.runs
     measured = all(run.is_evaluated for run in runs)
     sources = [run.evaluation if measured else (run.last.to_json() if run.last else {}) for run in runs]
-    told = []
+    facts = []
     for quantity in experiment.measured(options):
         values = _all(quantity.value(source) for source in sources)
         if values and quantity.compared and quantity.name != experiment.result(options).name:
             text = quantity.of(sources[0]) if len(runs) == 1 else quantity.write_several(values)
-            told.append((quantity.title, text))
+            facts.append((quantity.title, text))
     for name in dict.fromkeys((experiment.length(options)[0], "step")):
         if values := _all(run.at_end(name) for run in runs):
             values = values[:1] if len(set(values)) == 1 else values
             quantity = Quantity(name, "", "count" if name == "step" else "{:.4g}")
-            told.append((f"{name}s", quantity.write_several(values)))
+            facts.append((f"{name}s", quantity.write_several(values)))
     if values := _all(run.at_end("seconds") for run in runs):
-        told.append(("training", duration(statistics.mean(values))))
+        facts.append(("training", duration(statistics.mean(values))))
     if values := _all(run.step_ms for run in runs):
         cost = statistics.mean(values)
-        told.append(("a step", f"{cost:.3g} ms" if cost < 1000 else f"{cost / 1000:.3g} s"))
+        facts.append(("time per step", f"{cost:.3g} ms" if cost < 1000 else f"{cost / 1000:.3g} s"))
     seeds = ", ".join(str(run.seed) for run in runs)
-    return [*told, ("seed" if len(runs) == 1 else "seeds", seeds)]
+    return [*facts, ("seed" if len(runs) == 1 else "seeds", seeds)]
 
 
 def _all(values: Iterable[float | None]) -> list[float]:
-    """Return values if all are known: a mean over fewer runs than are named would mislead."""
+    """Return the values if all are known: a mean over only some of the named runs would mislead."""
     values = list(values)
     known = [value for value in values if value is not None and math.isfinite(value)]
     return known if len(known) == len(values) else []

@@ -1,4 +1,4 @@
-"""Solve ordinary differential equations whose state is a whole batch."""
+"""Integrators: solve ordinary differential equations for a whole batch at once."""
 
 from .abstract import AbstractIntegrator as AbstractIntegrator
 from .abstract import Motion as Motion

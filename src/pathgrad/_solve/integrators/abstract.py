@@ -1,4 +1,4 @@
-"""What every integrator offers."""
+"""The interface of all integrators."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -31,11 +31,11 @@ class Trajectory(eqx.Module):
     times: Float[Array, " step"]
     lengths: Float[Array, " step"]  # negative when time runs backwards
     states: PyTree  # step axis first
-    count: int | Int[Array, ""]  # of the steps taken; entries beyond it are unused
+    count: int | Int[Array, ""]  # number of steps taken; entries beyond it are unused
 
 
 class AbstractIntegrator(eqx.Module):
-    """Carry a state along $dy/dt = motion(t, y)$ from `t0` to `t1`, in either direction."""
+    """A way to solve $dy/dt = motion(t, y)$ from `t0` to `t1`, in either direction."""
 
     @property
     @abstractmethod
@@ -46,7 +46,7 @@ class AbstractIntegrator(eqx.Module):
     def integrate(
         self, motion: Motion, state: PyTree, args: PyTree, t0: float, t1: float, norm: Norm
     ) -> tuple[PyTree, SolveInfo]:
-        """Return the state at `t1`. `norm` measures the error where steps adapt to it."""
+        """Return the state at `t1`. `norm` measures the error that adaptive steps control."""
 
     @abstractmethod
     def integrate_recorded(
@@ -60,19 +60,19 @@ class AbstractIntegrator(eqx.Module):
         keep: Callable[[PyTree], PyTree],
         bound: int,
     ) -> tuple[PyTree, SolveInfo, Trajectory]:
-        """As `integrate`, and record `keep(state)` at the start of each of at most `bound` steps."""
+        """Do as `integrate`, and record `keep(state)` at the start of each of at most `bound` steps."""
 
     @abstractmethod
     def refined(self, factor: int) -> "AbstractIntegrator":
-        """Return an integrator as accurate as one with `factor` times the steps."""
+        """Return this integrator with the accuracy of `factor` times the steps."""
 
 
 def largest_rms(state: PyTree) -> Float[Scalar, ""]:
     """Return the largest root mean square among the components of the state.
 
     One norm over everything would let a component with many entries dilute the error of a small one
-    (`log q` has one number per draw, a lattice thousands). Devices that share a batch choose its steps
-    together, so that these do not depend on how many there are.
+    (`log q` has one number per draw, a lattice thousands). The average is over all devices that share a
+    batch, so that the steps do not depend on their number.
     """
     rms = [jnp.sqrt(average(jnp.mean(jnp.square(leaf)))) for leaf in jax.tree.leaves(state)]
     return jnp.max(jnp.stack(rms))

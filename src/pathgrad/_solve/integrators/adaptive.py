@@ -16,7 +16,7 @@ _SOLVERS = {"dopri5": diffrax.Dopri5, "tsit5": diffrax.Tsit5}
 
 
 def _explicit(tableau: diffrax.ButcherTableau) -> Tableau:
-    """Restate a Diffrax tableau, without the last stage where it only serves the next step."""
+    """Convert a Diffrax tableau, dropping the last stage if only the next step uses it."""
     used = max(i for i, b in enumerate(tableau.b_sol) if b != 0.0) + 1
     rows = ((), *(tuple(float(a) for a in row) for row in tableau.a_lower))
     nodes = (0.0, *(float(c) for c in tableau.c))
@@ -27,14 +27,14 @@ def _explicit(tableau: diffrax.ButcherTableau) -> Tableau:
 class Adaptive(AbstractIntegrator):
     """Choose step lengths by an error estimate: one controller for the whole batch.
 
-    The error norm is the largest over the components of the state (`x`, `log q`, score) of their root
-    mean square over the batch, as in the paper's code.
+    The error of each component of the state (`x`, `log q`, score) is its root mean square over the batch;
+    the largest decides, as in the code of Vaitl et al. 2022.
 
     Attributes:
         rtol: Relative tolerance.
         atol: Absolute tolerance.
-        solver: `"dopri5"` (the paper's) or `"tsit5"` (often a few evaluations cheaper).
-        max_steps: A solve that needs more steps, rejected ones included, has failed.
+        solver: `"dopri5"` (as in Vaitl et al. 2022) or `"tsit5"` (often a few evaluations cheaper).
+        max_steps: A solve that needs more steps, rejected ones included, fails.
     """
 
     rtol: float = eqx.field(static=True, default=1e-5)
@@ -55,7 +55,7 @@ class Adaptive(AbstractIntegrator):
 
     def integrate(self, motion, state, args, t0, t1, norm):
         solution = self._solve(motion, state, args, t0, t1, norm, diffrax.SaveAt(t1=True), self.max_steps)
-        return self._ended(solution, jax.tree.map(lambda y: y[0], solution.ys))
+        return self._finish(solution, jax.tree.map(lambda y: y[0], solution.ys))
 
     def integrate_recorded(self, motion, state, args, t0, t1, norm, keep, bound):
         end = diffrax.SubSaveAt(t1=True)
@@ -65,8 +65,8 @@ class Adaptive(AbstractIntegrator):
         solution = self._solve(motion, state, args, t0, t1, norm, saveat, bound)
         assert solution.ts is not None
         assert solution.ys is not None
-        ended, states = solution.ys
-        state, info = self._ended(solution, jax.tree.map(lambda y: y[0], ended))
+        final, states = solution.ys
+        state, info = self._finish(solution, jax.tree.map(lambda y: y[0], final))
         times = solution.ts[1]
         count = solution.stats["num_accepted_steps"]
         return state, info, Trajectory(times[:-1], times[1:] - times[:-1], states, count)
@@ -78,7 +78,7 @@ class Adaptive(AbstractIntegrator):
             self.rtol,
             self.atol,
             norm=norm,
-            # Where the field is NaN every step is rejected, and would be until `max_steps`.
+            # Where the field is NaN every step is rejected: fail soon, not after `max_steps`.
             dtmin=jnp.finfo(dtype).eps * abs(t1 - t0),
             force_dtmin=False,
         )
@@ -87,13 +87,13 @@ class Adaptive(AbstractIntegrator):
             _SOLVERS[self.solver](),
             t0=start,
             t1=jnp.asarray(t1, dtype),
-            # Diffrax's own guess is a constant whatever the interval. Fields of flows are smooth: for that
-            # of an untrained autoencoder a hundredth took 4 steps at 1e-5, a tenth 3, a quarter 2. A guess
-            # too long costs one rejected step.
+            # Diffrax's own first step ignores the length of the interval. Fields of flows are smooth: for an
+            # untrained autoencoder at a tolerance of 1e-5, starting with a hundredth of the interval took 4
+            # steps, with a tenth 3, with a quarter 2. Too long a first step costs one rejection.
             dt0=jnp.asarray((t1 - t0) / 4, dtype),
             y0=state,
             args=args,
-            # Diffrax evaluates the first slope again after every rejection of the first step; so give it.
+            # Diffrax would evaluate the first slope again after every rejection of the first step.
             solver_state=(jnp.asarray(False), motion(start, state, args)),
             saveat=saveat,
             stepsize_controller=controller,
@@ -103,7 +103,7 @@ class Adaptive(AbstractIntegrator):
             throw=False,
         )
 
-    def _ended(self, solution, state):
+    def _finish(self, solution, state):
         finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state)])
         result = solution.result
         fine = (result == diffrax.RESULTS.successful) & jnp.all(finite)
@@ -112,15 +112,15 @@ class Adaptive(AbstractIntegrator):
             failure_if(result == diffrax.RESULTS.dt_min_reached, Outcome.STEP_TOO_SHORT),
             failure_if(~fine, Outcome.STATE_NOT_FINITE),
         )
-        # Both methods reuse the last slope of a step as the first of the next: six new ones a step,
-        # and one to begin with.
+        # Both methods reuse the last slope of a step as the first of the next: six new ones per step,
+        # and one more at the start.
         evaluations = (6 * solution.stats["num_steps"] + 1).astype(jnp.int32)
-        # A solve that stopped half way must not pass for a draw.
+        # A solve that stopped halfway must not be mistaken for a draw.
         state = jax.tree.map(lambda y: jnp.where(fine, y, jnp.nan), state)
         return state, SolveInfo(evaluations, outcome)
 
     def refined(self, factor):
         shrink = float(factor) ** 5  # both methods are of order five
-        floor = 10 * float(jnp.finfo(jnp.result_type(float)).eps)  # below it, steps never end
+        floor = 10 * float(jnp.finfo(jnp.result_type(float)).eps)  # below it, a solve may not end
         rtol, atol = (min(tol, max(tol / shrink, floor)) for tol in (self.rtol, self.atol))
         return Adaptive(rtol, atol, self.solver, self.max_steps * factor)

@@ -1,4 +1,4 @@
-"""From the moments of the log-weights to a step: damped, bounded, and shrunk to what of it is signal."""
+"""Compute a step from the moments of the log-weights: damped, bounded, and shrunk to its signal."""
 
 from typing import NamedTuple
 
@@ -6,23 +6,23 @@ import numpy as np
 import scipy.linalg
 
 _LEAST_SHRINK = 0.05
-# An inverse from its Cholesky factor.
+# Computes an inverse from a Cholesky factor.
 (_dpotri,) = scipy.linalg.get_lapack_funcs(("potri",), dtype=np.float64)
 
 
 class DampedStep(NamedTuple):
-    r"""A step for one value of the damping: what to add to the parameters, and shares of one.
+    r"""A step for one value of the damping.
 
     The full step $\delta$ would change the log-weights by `length`, $\sqrt{\delta^T A \delta}$, as a standard
     deviation.
     """
 
-    change: np.ndarray
+    change: np.ndarray  # what to add to the parameters
     length: float
-    share: float  # of the full step that is taken
-    explained: float  # of the variance of the log-weights, by a linear change, beyond what noise gives
-    shrink: float  # of the step that is signal
-    predicted: float  # of the variance of these draws that `change` takes away if all is linear
+    share: float  # share of the full step that is taken
+    explained: float  # share of the log-weights' variance that a linear change explains, beyond noise
+    shrink: float  # share of the step that is signal
+    predicted: float  # share of these draws' variance that `change` removes if all is linear
 
 
 def damped_step(
@@ -33,11 +33,11 @@ def damped_step(
     Let $H = A (A + \lambda\,\mathrm{tr}(A)/P\,I)^{-1}$. A fit to pure noise of variance 1 leaves
     $1 - (2\,\mathrm{tr} H - \mathrm{tr} H^2)/N$ of it, and makes a step of squared length
     $\mathrm{tr} H^2/N$ in the metric. The first corrects $R^2$: what is explained beyond it is signal, $S$.
-    The second is the noise that the rest, $1 - S$, has put into the step. The share
-    $S / (S + \text{noise})$ of it loses least. Repeated, that is a running average: $1/S$ grows by
-    $1/\text{noise}$ with each step (until the least share, which keeps some twenty steps in the average).
+    The second is the noise that the rest, $1 - S$, puts into the step. It is best to take the share
+    $S / (S + \text{noise})$ of the step. Repeated, this is a running average: $1/S$ grows by
+    $1/\text{noise}$ with each step (down to the least share, which averages over about twenty steps).
 
-    Raises `numpy.linalg.LinAlgError` where the damped metric is not positive.
+    Raises `numpy.linalg.LinAlgError` if the damped metric is not positive.
     """
     size = len(cross)
     shift = damping * np.trace(metric) / size

@@ -7,13 +7,13 @@ step that leaves the log-weights as constant as a linear change can make them,
 $$\delta = \arg\min_\delta \mathrm{Var}_q(\ln w - s\cdot\delta)
   \quad\Leftrightarrow\quad A\,\delta = \mathrm{Cov}_q(s, \ln w), \qquad A = \mathrm{Cov}_q(s, s).$$
 
-$A$ is Fisher's metric, and the right-hand side is minus the gradient of the reverse KL: this is the natural
-gradient. As both sides come from the same draws, its noise is that of what the model cannot explain, and
-there is none where it can reach q = p. `docs/second-order.md` derives it.
+$A$ is the Fisher metric, and the right-hand side is minus the gradient of the reverse KL: this is the natural
+gradient. As both sides come from the same draws, only what the model cannot explain makes noise, and there
+is none if the model can reach q = p. `docs/second-order.md` derives it.
 
-Three things keep a step honest. It is damped, $A + \lambda\,\mathrm{tr}(A)/P\,I$, with the $\lambda$ that did
-best on fresh draws; it is no longer than the trust radius in the metric; and it is shrunk by the share of it
-that is signal (see `damped_step`), which makes an average over steps out of it once noise is all there is.
+Three things limit a step. It is damped, $A + \lambda\,\mathrm{tr}(A)/P\,I$, with the $\lambda$ that did best
+on fresh draws; it is no longer than the trust radius in the metric; and it is shrunk to the share that is
+signal (see `damped_step`), which makes it an average over steps once only noise is left.
 """
 
 import equinox as eqx
@@ -28,22 +28,22 @@ from .runner import GaussNewtonRunner, GaussNewtonState
 class GaussNewton(AbstractMethod):
     """Train a flow by least squares on the log-weights: few, large, expensive steps. For `ReverseKL` alone.
 
-    For flows of up to some thousands of parameters, where it is far ahead of first-order training: a step
+    For flows of up to a few thousand parameters, where it is far ahead of first-order training: a step
     costs one gradient per draw, a few draws per parameter, and a linear solve. The objective's estimator is
-    not used. Deterministic, and resumable like the rest.
+    not used. It is deterministic, and runs can be resumed as with any method.
 
     Attributes:
         draws_per_parameter: Draws of a step, as a multiple of the number of parameters. Below about 2
             the least squares fit noise.
-        max_draws_per_parameter: Up to which draws are doubled when a step was mostly noise. By default
-            four times as many as at the start.
-        damping: At the start, relative to the mean eigenvalue of the metric.
+        max_draws_per_parameter: Limit up to which draws are doubled when a step was mostly noise. Default:
+            four times `draws_per_parameter`.
+        damping: Initial damping, relative to the mean eigenvalue of the metric.
         trust: Largest change of the log-weights by one step, as the standard deviation over draws.
-        clip: Log-weights further than this from their median are pulled in, and further below it than eight
-            standard deviations of their bulk: a draw off the target says where to go, not how far.
-        trials: Fresh draws that decide between dampings, at least.
+        clip: Log-weights are clipped at this distance from their median, and below it also at eight standard
+            deviations of their bulk: a draw far off the target shows where to go, not how far.
+        trials: Least number of fresh draws to choose the damping with.
         chunk: Draws differentiated at a time; the default bounds the memory.
-        max_parameters: Refuse flows with more, whose metric would fill the memory.
+        max_parameters: Largest number of parameters allowed; the metric of more would fill the memory.
     """
 
     draws_per_parameter: float = 3.0
@@ -62,19 +62,19 @@ class GaussNewton(AbstractMethod):
         check_at_least_one(chunk=self.chunk)
         if not 1 < self.draws_per_parameter <= self.most_draws_per_parameter:
             raise ArgumentError(
-                "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters "
-                f"the least squares fit noise), got {self.draws_per_parameter} and "
+                "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters, "
+                f"least squares would fit noise), got {self.draws_per_parameter} and "
                 f"{self.max_draws_per_parameter}."
             )
 
     @property
     def most_draws_per_parameter(self) -> float:
-        """The maximum given, or the default."""
-        given = self.max_draws_per_parameter
-        return 4 * self.draws_per_parameter if given is None else given
+        """`max_draws_per_parameter`, or its default."""
+        most = self.max_draws_per_parameter
+        return 4 * self.draws_per_parameter if most is None else most
 
     def init(self, model):
-        """Return the memory before the first step; refuse a flow with too many parameters."""
+        """Return the memory before the first step; raise an error if there are too many parameters."""
         parameters = eqx.filter(model, eqx.is_inexact_array)
         count = sum(leaf.size for leaf in jax.tree.leaves(parameters))
         if count == 0:
@@ -82,7 +82,7 @@ class GaussNewton(AbstractMethod):
         if count > self.max_parameters:
             raise UserError(
                 f"The flow has {count} parameters, too many for Gauss-Newton: its metric has {count}^2 "
-                f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step wants gradients of "
+                f"entries ({8e-9 * count**2:.1f} GB, and some copies), and each step needs the gradients of "
                 f"{self.draws_per_parameter * count:.0f} single draws. Use Adam with path gradients "
                 f"as the {named('optimizer')}, or a smaller field. "
                 f"(`GaussNewton(max_parameters={self.max_parameters})` is the limit.)"
@@ -97,7 +97,7 @@ class GaussNewton(AbstractMethod):
                 f"{type(objective).__name__}. Use `FirstOrder`."
             )
         if jax.process_count() > 1:
-            raise UserError("Gauss-Newton runs in one process. Start it once, or train with Adam.")
+            raise UserError("Gauss-Newton runs in one process only. Start just one, or train with Adam.")
         return GaussNewtonRunner(self, objective.target, key)
 
     def result(self, state):

@@ -1,4 +1,4 @@
-"""Gradients of single log-weights, and their moments in memory that does not grow with the draws."""
+"""Gradients of single log-weights, and their moments, in memory that does not grow with the draws."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ..._words.outcome import Outcome
 from ..._words.tree import number_of_draws, over_draws
 
 (_dsyrk,) = scipy.linalg.get_blas_funcs(("syrk",), dtype=np.float64)
-_BULKS = 8.0  # standard deviations of the bulk that are left as they are
+_BULKS = 8.0  # standard deviations of the bulk within which nothing is clipped
 _ROWS = 1024  # gradients added to the metric at a time: it is read and written once for each batch of them
 
 
@@ -32,7 +32,7 @@ class Model(eqx.Module):
 
     @classmethod
     def split(cls, flow: Flow, target: Target) -> tuple["Model", Float[Array, " parameter"]]:
-        """Take the parameters out of a flow."""
+        """Split a flow into a model and the vector of its parameters."""
         if number_of_draws((flow, target)) is not None:
             raise ValueError(
                 "Gauss-Newton needs parameters that all draws share; this flow or target has `PerDraw` "
@@ -43,7 +43,7 @@ class Model(eqx.Module):
         return cls(unravel, fixed, target), vector
 
     def flow(self, vector: Float[Array, " parameter"]) -> Flow:
-        """Put parameters back."""
+        """Return the flow with these parameters."""
         return eqx.combine(self.unravel(vector), self.fixed)
 
     def log_weights(self, vector, keys: Key[Array, " batch"]) -> Float[Array, " batch"]:
@@ -55,8 +55,8 @@ class Model(eqx.Module):
     def log_densities_and_scores(self, vector, keys: Key[Array, " batch"]):
         """Return for each draw `log p`, `log q`, the parameters' score, and how its solves ended.
 
-        Draws are made first, which needs no density, then held fixed and sent back. So the score, the
-        gradient of `log q` at a fixed point, is an ordinary gradient, one for each draw.
+        Draws are made first, which needs no density, then held fixed and mapped back to the base. So the
+        score, the gradient of `log q` at a fixed point, is an ordinary gradient, one for each draw.
         """
         draw = self.flow(vector).push("x", keys=keys)
 
@@ -64,9 +64,9 @@ class Model(eqx.Module):
             _, log_q, solve = self.flow(vector).pull(x[None], keys=key[None])
             return log_q[0], _outcome(solve)
 
-        # Outside the solve on purpose: here every draw is to have a gradient of its own.
-        each = jax.vmap(jax.value_and_grad(log_prob, has_aux=True), in_axes=(None, 0, 0))
-        (log_q, outcome), scores = each(vector, draw.x, keys)
+        # `vmap` is outside the solve on purpose: here every draw needs its own gradient.
+        differentiate = jax.vmap(jax.value_and_grad(log_prob, has_aux=True), in_axes=(None, 0, 0))
+        (log_q, outcome), scores = differentiate(vector, draw.x, keys)
         log_p = over_draws(log_prob_of, self.target, draw.x)
         return log_p, log_q, scores, jnp.maximum(outcome, _outcome(draw.solve))
 
@@ -76,18 +76,18 @@ def _outcome(solve: SolveInfo | None) -> Int[Array, ""]:
 
 
 def default_chunk(flow: Flow) -> int:
-    """Return how many draws to differentiate at a time: few enough to stay in a cache."""
+    """Return how many draws to differentiate at a time: few enough to fit into a cache."""
     return min(512, max(128, 2**13 // max(1, math.prod(flow.shape))))
 
 
 class Bounds(NamedTuple):
-    """How far from their median log-weights count.
+    """How far from their median log-weights are clipped.
 
-    The left tail of log-weights is heavy: a single draw that has fallen off the target can outweigh the rest
-    of a variance. It still says where to go, but not how far. On that side the bound is several standard
-    deviations of the bulk, read off the median distance, which the tail does not change; `most` at most.
-    Outliers to the right are where the target has more weight than the flow. They are what spoils an
-    effective sample size, and are kept up to `most`.
+    The left tail of log-weights is heavy: a single draw far off the target can dominate their variance. It
+    still shows where to go, but not how far. On that side the bound is several standard deviations of the
+    bulk, estimated from the median distance, which the tail does not change; it is at most `most`.
+    Outliers to the right are where the target has more weight than the flow. These are the ones that lower
+    the effective sample size, and are kept up to `most`.
     """
 
     below: float
@@ -95,20 +95,20 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, log_weight: np.ndarray, most: float) -> "Bounds":
-        """Read them off some draws."""
+        """Choose the bounds from the log-weights of some draws."""
         bulk = 1.4826 * np.median(np.abs(log_weight - np.median(log_weight)))
         return cls(min(most, _BULKS * bulk) if bulk > 0 else most, most)
 
     def clip(self, log_weight: np.ndarray, centre: float) -> np.ndarray:
-        """Return the distances from the centre, outliers pulled in."""
+        """Return the distances from the centre, with outliers clipped."""
         return np.clip(log_weight - centre, -self.below, self.above)
 
 
 class Moments:
     r"""Means over draws of $s s^T$, $s$, $s\,\psi$ and $\psi$, where $\psi$ is the clipped log-weight.
 
-    In double precision whatever the flow's: the metric's eigenvalues spread over many orders of magnitude.
-    Draws with a number that is not finite are left out and counted.
+    In double precision, whatever that of the flow: the eigenvalues of the metric span many orders of
+    magnitude. Draws with a number that is not finite are left out and counted.
     """
 
     def __init__(self, parameters: int, clip: float) -> None:
@@ -121,17 +121,17 @@ class Moments:
         self._clip = clip
         self._waiting: list[np.ndarray] = []
         self.log_weight = np.zeros(0)  # `log p - log q` of the draws that count
-        self.bad = np.zeros(4, int)  # whose solve failed, or else log p, log q or gradient is not finite
-        self.solve = int(Outcome.FINE)  # the worst that became of a solve
+        self.bad = np.zeros(4, int)  # draws with a failed solve, or else log p, log q or gradient not finite
+        self.solve = int(Outcome.FINE)  # the worst outcome of a solve
 
     def add(self, log_p: np.ndarray, log_q: np.ndarray, scores: np.ndarray, outcome: np.ndarray) -> None:
-        """Take in one chunk of draws; `outcome` is what became of their solves."""
+        """Add one chunk of draws; `outcome` is how their solves ended."""
         solved = outcome == Outcome.FINE
         self.solve = max(self.solve, int(outcome.max()))
-        # Minus infinity is a draw outside the target, and clipped like any that has fallen off it.
+        # Minus infinity means a draw outside the target, which is clipped like any other outlier.
         finite = (log_p < np.inf, np.isfinite(log_q), np.isfinite(scores).all(axis=1))
-        # What a failed solve leaves is not finite either, and not to be blamed on anything else.
-        fine = np.stack([solved, *(each | ~solved for each in finite)])
+        # After a failed solve nothing is finite: count only the solve.
+        fine = np.stack([solved, *(ok | ~solved for ok in finite)])
         self.bad += (~fine).sum(axis=1)
         use = fine.all(axis=0)
         log_weight = log_p[use].astype(np.float64) - log_q[use]
@@ -145,13 +145,13 @@ class Moments:
         self._waiting.clear()
         if not len(scores):
             return
-        if self._bounds is None:  # the first draws say where to clip
+        if self._bounds is None:  # the first draws decide where to clip
             self._centre = float(np.median(self.log_weight))
             if not np.isfinite(self._centre):
                 return  # most draws are outside the target: nothing can be learnt from them
             self._bounds = Bounds.of(self.log_weight, self._clip)
         psi = self._bounds.clip(self.log_weight[-len(scores) :], self._centre)
-        # Half of a symmetric matrix, in place: for thousands of parameters this is a good part of a step.
+        # Half of a symmetric matrix, in place: with thousands of parameters this is a large part of a step.
         _dsyrk(1.0, scores, 1.0, self._square, trans=1, lower=1, overwrite_c=1)
         self._sum += scores.sum(axis=0)
         self._cross += scores.T @ psi

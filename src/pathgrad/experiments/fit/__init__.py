@@ -1,1 +1,1 @@
-"""A log density of one's own."""
+"""Fit a flow to your own log density."""

@@ -18,7 +18,7 @@ from ..flows.making import make_flow, make_training
 from ..flows.problem import FlowProblem
 from .experiment import FitOptions
 
-_PROBES = 256  # draws at which a density is tried before anything is trained on it
+_PROBES = 256  # random points at which a density is tested before training
 
 
 def load_density(spec: str) -> Callable[..., Array]:
@@ -39,16 +39,16 @@ def load_density(spec: str) -> Callable[..., Array]:
 
 
 def _load(name: str) -> ModuleType:
-    """Import a module, or the file of one."""
+    """Import a module by its name, or from a file."""
     path, is_file = Path(name).expanduser(), name.endswith(".py")
     if is_file and not path.is_file():
         raise pg.UserError(f"There is no file {name} (looked in {Path.cwd()}).")
-    # As `python file.py` does, and `python -m`: it can find the files beside it.
+    # As with `python file.py` and `python -m`, so that it can import the files beside it.
     sys.path.insert(0, str(path.absolute().parent if is_file else Path.cwd()))
     try:
         if not is_file:
             return importlib.import_module(name)
-        # Not under its own name, which may be that of an installed package.
+        # Under a different name, since an installed package may have the same one.
         spec = importlib.util.spec_from_file_location(f"_pathgrad_density_{path.stem}", path)
         assert spec is not None
         assert spec.loader is not None
@@ -56,11 +56,11 @@ def _load(name: str) -> ModuleType:
         sys.modules[spec.name] = module  # where its classes look for it
         spec.loader.exec_module(module)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__name__}: {error}"
         if is_file:
-            raise pg.UserError(f"Importing {name} failed: {said}") from error
+            raise pg.UserError(f"Importing {name} failed: {cause}") from error
         raise pg.UserError(
-            f"Importing the module {name} failed: {said}. For a file, write its path with `.py`."
+            f"Importing the module {name} failed: {cause}. For a file, write its path with `.py`."
         ) from error
     finally:
         sys.path.pop(0)
@@ -71,7 +71,7 @@ def build(options: FitOptions) -> FlowProblem:
     """Return the problem that the options describe."""
     if options.dim < 1:
         raise pg.ArgumentError(
-            f"{pg.named('dim')} says how many numbers a point has: at least 1, got {options.dim}."
+            f"{pg.named('dim')} is the number of coordinates of a point: at least 1, got {options.dim}."
         )
     target = _checked(load_density(options.density), options)
     flow = make_flow(options.flow, (options.dim,), key=pg.run_keys(options.training.seed)[0])
@@ -79,14 +79,14 @@ def build(options: FitOptions) -> FlowProblem:
 
 
 def _checked(density: Callable[..., Array], options: FitOptions) -> pg.LogDensity:
-    """Try the density before training on it, and say what is wrong with it in one line."""
+    """Test the density before training on it, and report any problem in one line."""
     name = options.density
     try:
         target = pg.LogDensity(density, (options.dim,))
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise pg.UserError(
-            f"{name} cannot take one point of {options.dim} numbers: {type(error).__name__}: {first}"
+            f"{name} failed on one point of {options.dim} coordinates: {type(error).__name__}: {first}"
         ) from error
     points = jr.normal(jr.key(0), (_PROBES, options.dim))
     values, gradients = jax.vmap(jax.value_and_grad(target.log_prob))(points)
@@ -95,6 +95,6 @@ def _checked(density: Callable[..., Array], options: FitOptions) -> pg.LogDensit
         if bad:
             raise pg.UserError(
                 f"The {what} of {name} is NaN or infinite at {bad} of {_PROBES} standard normal points. A "
-                "flow reaches every point: map bounded variables to the whole line (log, logit) first."
+                "flow can reach every point, so map bounded variables to the real line (log, logit) first."
             )
     return target

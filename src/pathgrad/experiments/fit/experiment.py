@@ -1,4 +1,4 @@
-"""A user's own log density. No JAX here: the command line answers for help."""
+"""Fit a flow to a user's own log density. No JAX here: the command line imports this to print help."""
 
 import dataclasses
 from pathlib import Path
@@ -14,15 +14,15 @@ from ..options import FlowOptions, TrainOptions
 class FitOptions:
     """Fit a flow to your own log density: a JAX function of one point, up to a constant.
 
-    The function takes an array of so many numbers, and returns the log density as a scalar JAX array. It must
-    be finite everywhere.
+    The function takes an array of shape (dim,) and returns the log density as a scalar JAX array. It must be
+    finite everywhere.
     """
 
     density: str = ""
-    """The function: package.module:function, or path/to/file.py:function. It may stand without the name of
-    this option."""
+    """The function, as package.module:function or path/to/file.py:function.
+    You may also give it as the first argument, without the name of this option."""
     dim: int = 0
-    """Numbers in a point."""
+    """Number of coordinates of a point (required)."""
     flow: FlowOptions = FlowOptions()
     training: TrainOptions = TrainOptions()
 
@@ -33,7 +33,7 @@ class FitOptions:
 
 
 class FitExperiment(AbstractFlowExperiment):
-    """Fit a flow to a log density of one's own."""
+    """Fit a flow to your own log density."""
 
     name: ClassVar[str] = "fit"
     summary: ClassVar[str] = "fit a flow to your own JAX log density"
@@ -46,12 +46,12 @@ class FitExperiment(AbstractFlowExperiment):
         return self.name
 
     def problem(self, options: pg.OptionsTable) -> str:
-        """Return the name of the function, and of how many numbers it is."""
+        """Return the name of the function and its dimension."""
         function = str(options.get("density", "")).rpartition(":")[2]
         return f"{function} in {options.get('dim', '?')} dimensions"
 
     def settled(self, options: FitOptions) -> tuple[FitOptions, list[str]]:
-        """Make the path of a file independent of where the run is evaluated from."""
+        """Make the path of a file absolute, so that the run can be evaluated from any directory."""
         file, _, function = options.density.rpartition(":")
         if not file.endswith(".py"):
             return options, []

@@ -1,1 +1,1 @@
-"""What all experiments share that fit a flow to a target."""
+"""Code shared by all experiments that fit a flow to a target."""

@@ -1,4 +1,4 @@
-"""What experiments that fit a flow have in common. No JAX here: the command line answers for help."""
+"""Base of experiments that fit a flow. No JAX here: the command line imports this to print help."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ _CURVES = (
         "gradient_norm",
         "gradient norm",
         axis="log",
-        means="a path gradient shrinks as the flow becomes right",
+        means="a path gradient shrinks as the flow nears its target",
     ),
     pg.Quantity("gradient_snr", "signal-to-noise ratio of the gradient", axis="log", means="up is better"),
-    pg.Quantity("evaluations", "field evaluations of a step", means="what the ODE solver had to do"),
+    pg.Quantity("evaluations", "field evaluations of a step", means="work of the ODE solver"),
 )
 _KNOWN = pg.Quantity("log_z_known", "known log Z", "{:.5f}")
 
-# What makes a method, and what only one optimiser makes use of.
+# Options that define a method, and options that only Adam uses.
 _METHOD = ("training.optimizer", "training.estimator", "training.newton_steps")
 _ADAM = ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "average", "block")
 
@@ -38,13 +38,13 @@ class FlowEvaluateOptions:
     samples: int = 65536
     """Number of draws."""
     refine: int | None = None
-    """Times the solver steps of training to take. By default what the experiment recommends."""
+    """Take this many times the solver steps of training. By default as the experiment recommends."""
 
 
 class AbstractFlowExperiment(pg.AbstractExperiment):
-    """An experiment that fits a flow to a target. What it needs is a name, `Options`, and `build`.
+    """An experiment that fits a flow to a target. It needs a name, `Options`, and `build`.
 
-    `Options` have a table `training` of `TrainOptions`; `build` returns a `FlowProblem`.
+    `Options` has a field `training` of type `TrainOptions`; `build` returns a `FlowProblem`.
     """
 
     EvaluateOptions: ClassVar[type] = FlowEvaluateOptions
@@ -52,7 +52,7 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
     rivalling: ClassVar[tuple[str, ...]] = (*_METHOD, "training.steps", "training.max_seconds")
 
     def defaults(self, /, **given: str) -> Any:
-        """Return the options of a preset, for an optimiser."""
+        """Return the options of a preset, adapted to the optimiser."""
         return self.adapted(self.preset(**given), **given)
 
     def adapted(self, options: Any, /, **given: str) -> Any:
@@ -67,12 +67,12 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
         return self.Options()
 
     def may_change(self, options: Any) -> tuple[str, ...]:
-        # The steps of a stage that another follows say where that one begins.
+        # With two stages, `steps` fixes where the second begins, so only the length of the second may change.
         ends = "newton_steps" if options.training.newton_steps else "steps"
         return f"training.{ends}", "training.max_seconds"
 
     def problem(self, options: pg.OptionsTable) -> str:
-        """Say in a word what is fitted."""
+        """Return a short name of what is fitted."""
         dim = options.get("dim", 2)
         return f"{options.get('target', '')}" + (f" in {dim} dimensions" if dim != 2 else "")
 
@@ -82,21 +82,21 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
         return str(TrainOptions(**{name: training[name] for name in names if name in training}).method)
 
     def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
-        """Return how many steps of all stages were asked for."""
+        """Return the number of steps requested, over all stages."""
         steps, more = (pg.number_in(options.get("training"), n) for n in ("steps", "newton_steps"))
         return "step", None if steps is None else steps + (more or 0.0)
 
     def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
-        """Return what runs have in common that belong to one group: without what their optimiser ignores."""
-        found, unused = super().alike(options), ()
-        if found.get("training.optimizer") == "gauss-newton":
+        """Return the options that runs of one group share, without those that their optimiser ignores."""
+        shared, unused = super().alike(options), ()
+        if shared.get("training.optimizer") == "gauss-newton":
             unused = (*_ADAM, "estimator", "newton_steps")
-        elif not found.get("training.newton_steps"):
+        elif not shared.get("training.newton_steps"):
             unused = ("draws_per_parameter",)
-        return {name: value for name, value in found.items() if name.removeprefix("training.") not in unused}
+        return {name: value for name, value in shared.items() if name.removeprefix("training.") not in unused}
 
     def has_common_steps(self, one: pg.OptionsTable, other: pg.OptionsTable) -> bool:
-        """Say whether both took steps of the same kind."""
+        """Return whether both runs take steps of the same kind."""
         optimizers = {o.get("training", {}).get("optimizer", "adam") for o in (one, other)}
         return len(optimizers) == 1
 
@@ -116,7 +116,7 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
         return (*MEASURED[:after], _KNOWN, *MEASURED[after:])
 
     def verdict(self, evaluation: pg.Numbers) -> pg.Verdict | None:
-        """Return what the weights are worth."""
+        """Return the verdict on the importance weights."""
         return read_verdict(evaluation)
 
     def doubts(self, runs: Sequence[pg.Run], seconds: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pictures of any evaluated flow: its weights, and its draws."""
+"""Figures of any evaluated flow: its weights, and its draws."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ _BINS, _MOST_POINTS = 60, 3000
 
 
 def draw_weights(axes: Axes, groups: Sequence[pg.Group]) -> str:
-    """Draw histograms of log-weights less their mean, of the first run of each group."""
+    """Plot histograms of the log-weights minus their mean, for the first run of each group."""
     shown = []
     for group in groups:
         values = np.asarray(group.first.arrays.get("log_weight", ()), float).ravel()
@@ -22,40 +22,40 @@ def draw_weights(axes: Axes, groups: Sequence[pg.Group]) -> str:
         if values.size:
             shown.append((group, values - values.mean()))
     if not shown:
-        raise pg.MissingData("no draw with a finite weight was kept.")
+        raise pg.MissingData("no draw with a finite weight was stored.")
     low, high = min(left_edge(v) for _, v in shown), max(float(v.max()) for _, v in shown)
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
-    said = []
+    captions = []
     for group, values in shown:
         look, counts = look_of(group.method), np.histogram(values, edges)[0]
         axes.stairs(counts, edges, color=look.colour, linestyle=dashes(look.line), lw=1.8, label=group.label)
         further = int(np.sum(values < low))
-        said.append(
+        captions.append(
             f"{group.label}: {count(values.size)} draws, standard deviation {values.std():.3g}, largest "
             f"{values.max():+.3g}" + (f", {further} further left." if further else ".")
         )
-    axes.set(xlabel="log-weight less its mean, log p - log q", ylabel="draws", yscale="log")
+    axes.set(xlabel="log-weight minus its mean, log p - log q", ylabel="draws", yscale="log")
     axes.set_ylim(bottom=0.6)
-    return f"Histogram of log-weights less their mean. {' '.join(said)}"
+    return f"Histogram of log-weights minus their mean. {' '.join(captions)}"
 
 
 def left_edge(values: np.ndarray) -> float:
-    """Return where to begin: a lone draw of next to no weight must not squeeze all others into a line.
+    """Return the left end of the axis: one draw of tiny weight must not squeeze all others into a line.
 
-    To the right, where the large weights are that matter, everything is shown.
+    On the right, where the large weights are, everything is shown.
     """
     low, high = np.quantile(values, [0.16, 0.84])
     return float(max(values.min(), -12 * (high - low)))
 
 
 def draw_points(axes: Axes, groups: Sequence[pg.Group]) -> str:
-    """Draw the first two coordinates of draws over contours of the target; on a line, a histogram."""
+    """Plot the first two coordinates of the draws over contours of the target; in 1D, a histogram."""
     run, look = groups[0].first, look_of(groups[0].method)
     x = np.asarray(run.arrays["x"], float).reshape(len(run.arrays["x"]), -1)
     x = x[np.isfinite(x).all(axis=1)]
     if len(x) < 2:
-        raise pg.MissingData("there are not two finite draws.")
-    said = "; ".join(
+        raise pg.MissingData("there are fewer than two finite draws.")
+    moments = "; ".join(
         f"coordinate {i + 1}: mean {x[:, i].mean():.3g}, standard deviation {x[:, i].std():.3g}"
         for i in range(min(2, x.shape[1]))
     )
@@ -63,16 +63,16 @@ def draw_points(axes: Axes, groups: Sequence[pg.Group]) -> str:
         counts, edges = np.histogram(x[:, 0], _BINS, density=True)
         axes.stairs(counts, edges, color=look.colour, lw=1.8, fill=True, alpha=0.6)
         axes.set(xlabel="x", ylabel="density of the draws")
-        return f"Histogram of {count(len(x))} draws. {said}."
+        return f"Histogram of {count(len(x))} draws. {moments}."
     shown = x[:_MOST_POINTS, :2]
     axes.plot(*shown.T, ls="none", marker=".", ms=2, alpha=0.6, color=look.colour, rasterized=True)
-    # Few far draws must not squeeze the others: they are cut off.
+    # Cut off the few farthest draws, which would squeeze the others together.
     low, high = np.quantile(shown, [0.001, 0.999], axis=0)
     left, right = low - 0.08 * (high - low), high + 0.08 * (high - low)
     axes.set(xlim=(left[0], right[0]), ylim=(left[1], right[1]))
     of = f" of {x.shape[1]}" if x.shape[1] > 2 else ""
     axes.set(xlabel=f"first coordinate{of}", ylabel=f"second coordinate{of}")
-    return f"Scatter plot of {count(len(shown))} draws{_contours(axes, run.arrays)}. {said}."
+    return f"Scatter plot of {count(len(shown))} draws{_contours(axes, run.arrays)}. {moments}."
 
 
 def _contours(axes: Axes, arrays: Mapping[str, np.ndarray]) -> str:
@@ -88,7 +88,7 @@ PANELS = {
     "weights": pg.Panel(
         "Log-weights",
         draw_weights,
-        "number of draws; narrow is better, and a tail to the right is the danger",
+        "number of draws; narrow is better, and a long tail to the right is a warning sign",
         needs=("log_weight",),
     ),
     "draws": pg.Panel("Draws", draw_points, "lines: contours of the target", is_of_one=True, needs=("x",)),

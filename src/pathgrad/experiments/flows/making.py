@@ -1,4 +1,4 @@
-"""From options to a flow and its training. Built on public names only."""
+"""Build a flow and its training from options, with public names only."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ import pathgrad as pg
 
 from ..options import FlowOptions, TrainOptions
 
-# Words of the command line, and what they stand for.
+# What the words of the command line stand for.
 ESTIMATORS = {"path": pg.PathGradient, "total": pg.TotalGradient, "two-copy": pg.TwoCopyGradient}
 ADJOINTS = {"auto": None, "discrete": pg.Discrete(), "backsolve": pg.Backsolve()}
 BASES = {
@@ -21,7 +21,7 @@ BASES = {
 
 
 def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, ""]) -> pg.Flow:
-    """Build the flow the options describe."""
+    """Build the flow that the options describe."""
     divergence = make_divergence(options.divergence, options.depth, pg.Hutchinson(options.probes))
     field = pg.MLPField(math.prod(shape), options.width, options.depth, key=key)
     integrator = make_integrator(options.solver, options.solver_steps, options.tolerance)
@@ -30,7 +30,7 @@ def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, "
 
 
 def make_divergence(word: str, depth: int, noisy: pg.Hutchinson) -> pg.AbstractDivergence:
-    """Return the divergence that a word stands for, of a field with so many hidden layers."""
+    """Return the divergence that a word stands for, for a field with `depth` hidden layers."""
     if word == "closed" and depth > 2:
         raise pg.ArgumentError(
             f"{pg.named('divergence')} closed needs {pg.named('depth')} 1 or 2, got {depth}; for a deeper "
@@ -42,7 +42,7 @@ def make_divergence(word: str, depth: int, noisy: pg.Hutchinson) -> pg.AbstractD
 def make_integrator(
     word: Literal["rk4", "dopri5", "tsit5"], steps: int, tolerance: float
 ) -> pg.AbstractIntegrator:
-    """Return the integrator that a word stands for: of fixed steps, or of adaptive ones."""
+    """Return the integrator that a word stands for: fixed or adaptive steps."""
     return pg.FixedStep(steps) if word == "rk4" else pg.Adaptive(tolerance, tolerance, word)
 
 
@@ -53,15 +53,15 @@ def make_training(
     log_z: float | None = None,
     log_z_err: float = 0.0,
 ) -> pg.Training:
-    """Return the training of a flow that the options describe."""
+    """Return the training that the options describe, of a flow on a target."""
     check_training(options)
     objective = pg.ReverseKL(target, ESTIMATORS[options.estimator](), log_z, log_z_err)
     return pg.Training(flow, objective, _method(options), options.steps + options.newton_steps)
 
 
 def check_training(options: TrainOptions) -> None:
-    """Raise unless the numbers make sense."""
-    noise = "greater than 1 (with fewer draws than parameters the least squares fit noise)"
+    """Raise an error unless the numbers make sense."""
+    noise = "greater than 1 (with fewer draws than parameters, least squares would fit noise)"
     for names, is_right, right in (
         (("steps", "batch", "block"), lambda v: v >= 1, "at least 1"),
         (("learning_rate", "max_seconds"), lambda v: v is None or 0 < v < math.inf, "a positive number"),
@@ -74,7 +74,7 @@ def check_training(options: TrainOptions) -> None:
                 raise pg.ArgumentError(f"{pg.named(name)} must be {right}, got {value}.")
     if options.newton_steps < 0 or (options.newton_steps and options.optimizer != "adam"):
         raise pg.ArgumentError(
-            f"{pg.named('newton_steps')} come after those of adam, and are at least 0; got "
+            f"{pg.named('newton_steps')} must be at least 0 and follow steps of adam; got "
             f"{options.newton_steps} with {pg.named('optimizer')} {options.optimizer}."
         )
 

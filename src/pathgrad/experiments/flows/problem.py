@@ -1,4 +1,4 @@
-"""A flow to be fitted to a target: evaluation by importance weights, and weighted draws."""
+"""The problem of fitting a flow to a target: its evaluation by importance weights, and weighted draws."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -12,16 +12,16 @@ import pathgrad as pg
 
 from .experiment import FlowEvaluateOptions
 
-_SHOWN = 2**14  # how many draws go into evaluation.npz
-_GRID = 80  # points along each axis of a target's contours
+_SHOWN = 2**14  # draws stored in evaluation.npz
+_GRID = 80  # points along each axis for the contours of the target
 
 
 @runtime_checkable
 class Measurement(Protocol):
-    """Collects what evaluation finds out beyond weights, chunk by chunk."""
+    """Collects further results of an evaluation, beyond the weights, chunk by chunk."""
 
     def add(self, chunk: Mapping[str, np.ndarray]) -> None:
-        """Take in some draws, as `pg.weighted_chunks` hands them out."""
+        """Add a chunk of draws from `pg.weighted_chunks`."""
         ...
 
     def finish(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -30,14 +30,13 @@ class Measurement(Protocol):
 
 
 class FlowProblem(pg.AbstractProblem):
-    """A flow to be fitted to a target.
+    """The problem of fitting a flow to a target.
 
     Args:
-        training: Of the flow, by `pg.ReverseKL`.
-        sample_target: One exact draw of the target, `sample_target(key=...)`, where there are any.
-        refine: Times the solver steps of training that evaluation should take by default.
-        measure: What evaluation should find out beyond weights: called with the number of draws, it returns a
-            `Measurement`.
+        training: The training of the flow, which must minimise `pg.ReverseKL`.
+        sample_target: Function that returns one exact sample of the target, `sample_target(key=...)`, if any.
+        refine: Default factor by which evaluation multiplies the solver steps of training.
+        measure: Function of the number of draws that returns a `Measurement`, for results beyond the weights.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class FlowProblem(pg.AbstractProblem):
     ) -> None:
         if not isinstance(training.objective, pg.ReverseKL) or training.objective.target is None:
             raise pg.ArgumentError(
-                f"The {pg.named('training')} of a flow's problem must minimise `ReverseKL(target)`, got "
+                f"The {pg.named('training')} of a flow problem must minimise `ReverseKL(target)`, got "
                 f"{type(training.objective).__name__}."
             )
         self._training = training
@@ -60,7 +59,7 @@ class FlowProblem(pg.AbstractProblem):
 
     @property
     def training(self) -> pg.Training:
-        """What is trained, and how."""
+        """The flow to train, and how to train it."""
         return self._training
 
     def evaluate(
@@ -71,33 +70,33 @@ class FlowProblem(pg.AbstractProblem):
         key: Key[Array, ""],
         tell: Callable[[str, int, int], None],
     ) -> Iterator[pg.Findings]:
-        """Judge the flow by importance weights, and measure what there is to be measured."""
+        """Evaluate the flow by its importance weights, and take the further measurements, if any."""
         if how.samples < 1:
             raise pg.ArgumentError(f"{pg.named('samples')} must be at least 1, got {how.samples}.")
         flow, factor = trained.model, self.refine if how.refine is None else how.refine
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             tell("drawing" if done < how.samples else "checking the solver", done, how.samples)
 
-        chunks = pg.weighted_chunks(flow.refined(factor), self.target, key=key, n=how.samples, tell=told)
+        chunks = pg.weighted_chunks(flow.refined(factor), self.target, key=key, n=how.samples, tell=report)
         measurement = None if self.measure is None else self.measure(how.samples)
-        draws, kept = _gone_through(chunks, measurement)
-        found = pg.evaluate(
+        draws, kept = _collect(chunks, measurement)
+        evaluation = pg.evaluate(
             flow, self.target, key=key, sample_target=self.sample_target, refine=factor, draws=draws
         )
-        more, arrays = measurement.finish(found) if measurement else ({}, self._pictured(kept))
-        numbers = dataclasses.asdict(found) | {
-            "verdict": found.verdict.to_json(),
-            "warnings": found.warnings,
+        more, arrays = measurement.finish(evaluation) if measurement else ({}, self._with_contours(kept))
+        numbers = dataclasses.asdict(evaluation) | {
+            "verdict": evaluation.verdict.to_json(),
+            "warnings": evaluation.warnings,
             "refine": factor,
-            "solver_evaluations": round(found.evaluations * how.samples),
+            "solver_evaluations": round(evaluation.evaluations * how.samples),
         }
         if self.objective.log_z is not None:
             numbers |= {"log_z_known": self.objective.log_z, "log_z_known_err": self.objective.log_z_err}
         yield pg.Findings(numbers | more, arrays)
 
-    def _pictured(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Add the target's log density on a grid to draws of a plane: its contours."""
+    def _with_contours(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Add the target's log density on a grid to two-dimensional draws, for contours."""
         x = kept["x"][np.isfinite(kept["x"]).reshape(len(kept["x"]), -1).all(axis=1)]
         if x.shape[1:] != (2,) or len(x) < 2:
             return kept
@@ -110,7 +109,7 @@ class FlowProblem(pg.AbstractProblem):
     def sample(
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
     ) -> dict[str, np.ndarray]:
-        """Draw `x`, `log_q` and `log_weight`: beside these arrays, only a chunk of draws is in memory."""
+        """Draw `x`, `log_q` and `log_weight`; in memory are these arrays and one chunk of draws."""
         flow = model.refined(self.refine if refine is None else refine)
         arrays: dict[str, np.ndarray] = {}
         done = 0
@@ -123,10 +122,10 @@ class FlowProblem(pg.AbstractProblem):
         return arrays
 
 
-def _gone_through(
+def _collect(
     chunks: Iterator[dict[str, np.ndarray]], measurement: Measurement | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Go through the chunks once: return all weights, and as many draws as a picture shows."""
+    """Go through the chunks once; return all weights, and as many draws as a figure shows."""
     log_weight, evaluations, shown = [], [], []
     for chunk in chunks:
         log_weight.append(chunk["log_weight"])

@@ -1,1 +1,1 @@
-"""Lattice field theory: phi^4 in two dimensions, with flows that have the symmetries of the lattice."""
+"""Lattice phi^4 theory in two dimensions, with flows that have the symmetries of the lattice."""

@@ -1,4 +1,4 @@
-"""The free field as a place to begin: correlated like the target, and still a normal density."""
+"""The free field as base distribution: normal, and correlated like the target."""
 
 import math
 
@@ -15,9 +15,9 @@ from .lattice import momenta_squared, transform
 class FreeField(pg.AbstractBase):
     r"""The normal density $\propto \exp\{-\sum_k (\hat k^2 + M^2) |\phi_k|^2\}$ of a free field.
 
-    Its covariance has the spectrum $1 / 2(\hat k^2 + M^2)$; the 2 is there because the action has no 1/2.
-    Draws and log density cost one transform each, the score two. Nothing to train. A good choice of the mass
-    is near $M^2 = 1 / 2\chi_2$ of the target.
+    Its covariance has the spectrum $1 / 2(\hat k^2 + M^2)$, with the 2 because the action has no factor 1/2.
+    A draw or a log density costs one transform, the score two. It has no trainable parameters. A good choice
+    of the mass is near $M^2 = 1 / 2\chi_2$ of the target.
     """
 
     size: int = eqx.field(static=True)  # sites along an axis
@@ -32,7 +32,7 @@ class FreeField(pg.AbstractBase):
         return (self.size, self.size)
 
     def _precision(self):
-        """Inverse variance of each mode."""
+        """Return the inverse variance of each mode."""
         return 2 * (momenta_squared(self.size) + self.mass_squared)
 
     def draw(self, *, key):

@@ -1,4 +1,4 @@
-"""Channel functions: mixtures of sines whose derivatives are of the same kind, fast on a CPU."""
+"""Channel functions: mixtures of sines, whose derivatives have the same form, fast on a CPU."""
 
 import functools
 
@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Nearly best polynomials in the square of the angle on [-pi, pi]; they err by 1e-7 and 1e-8.
+# Nearly optimal polynomials in the squared angle on [-pi, pi], with errors of 1e-7 and 1e-8.
 _SINE = (0.9999995827674866, -0.16666553914546967, 0.008332408033311367, -0.0001980873930733651,
          2.6998227440344635e-06, -2.036622781531605e-08)  # fmt: skip
 _COSINE = (1.0, -0.49999988079071045, 0.04166648909449577, -0.0013887807726860046, 2.4769966330495663e-05,
            -2.707977557747654e-07, 1.724760334553821e-09)  # fmt: skip
-_TURN = 6.28125  # few bits, so that its multiples are exact; the rest of 2 pi is taken off afterwards
+_TURN = 6.28125  # 2 pi with few bits, so that its multiples are exact; the rest is subtracted afterwards
 
 
-def _turned(x: Array) -> Array:
+def _reduce_angle(x: Array) -> Array:
     turns = jnp.round(x * np.float32(1 / (2 * np.pi)))
     return (x - turns * np.float32(_TURN)) - turns * np.float32(2 * np.pi - _TURN)
 
@@ -28,22 +28,22 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 
 
 def sine(x: Array) -> Array:
-    """Return the sine; in single precision to 6e-7, by a polynomial without branches.
+    """Return the sine; in single precision with an error of 6e-7, by a polynomial without branches.
 
-    XLA's own costs several times as much on a CPU. Other precisions are left to it. (To keep the waves for
-    several uses gains nothing: XLA computes them again wherever they are used, barriers or not.)
+    XLA's own sine costs several times as much on a CPU; other precisions use it. (Storing the sines for reuse
+    gains nothing: XLA computes them again wherever they are used, even with optimisation barriers.)
     """
     if x.dtype != jnp.float32:
         return jnp.sin(x)
-    x = _turned(x)
+    x = _reduce_angle(x)
     return x * _polynomial(_SINE, x * x)
 
 
 def cosine(x: Array) -> Array:
-    """Return the cosine, in the same way."""
+    """Return the cosine, like `sine`."""
     if x.dtype != jnp.float32:
         return jnp.cos(x)
-    x = _turned(x)
+    x = _reduce_angle(x)
     return _polynomial(_COSINE, x * x)
 
 
@@ -59,7 +59,7 @@ def _mix(matrix, waves):
 
 
 def _linear(order: int, phi, slope):
-    """Return what the linear feature adds: itself, its slope, nothing."""
+    """Return the derivative of the linear feature: itself (order 0), its slope (1), or zero."""
     return slope[:, None, None] * (phi if order == 0 else jnp.full_like(phi, float(order == 1)))
 
 
@@ -73,9 +73,9 @@ def channels(
 ) -> Float[Array, "channel size size"]:
     r"""Return a derivative of $h_c(\phi) = \sum_f b_{cf} \sin(\omega_f \phi) + a_c \phi$ at each site.
 
-    Plain automatic differentiation would give the same, but adds up many sines, over features, sites and
-    draws, in loops that XLA does badly on a CPU. Here every such sum is a matrix product, and what remains
-    is a sum over the few channels, written out. Order 0 is the function itself; $b$ is `bond`, $a$ `slope`.
+    Plain automatic differentiation would give the same result, but it sums sines over features, sites and
+    draws in loops that are slow on a CPU. Here every such sum is a matrix product; only a sum over the few
+    channels is left, and is written out. Order 0 is the function itself; $b$ is `bond`, $a$ is `slope`.
     """
     out = _mix(bond * omega**order, _wave(order, phi, omega))
     return out + _linear(order, phi, slope) if order < 2 else out
@@ -86,11 +86,11 @@ def _channels_jvp(order, primals, tangents):
     phi, omega, bond, _ = primals
     phi_tangent, omega_tangent, bond_tangent, slope_tangent = tangents
     zero = jax.custom_derivatives.SymbolicZero
-    phi_moves, omega_moves, bond_moves, slope_moves = (not isinstance(each, zero) for each in tangents)
+    phi_moves, omega_moves, bond_moves, slope_moves = (not isinstance(tangent, zero) for tangent in tangents)
     out = channels(order, *primals)
     parts = []
     if phi_moves:
-        parts.append(jnp.stack([each * phi_tangent for each in channels(order + 1, *primals)]))
+        parts.append(jnp.stack([slope * phi_tangent for slope in channels(order + 1, *primals)]))
     if bond_moves:
         parts.append(_mix(bond_tangent * omega**order, _wave(order, phi, omega)))
     if omega_moves:
@@ -104,5 +104,5 @@ def _channels_jvp(order, primals, tangents):
 
 
 def weighted_sum(weight: Float[Array, "channel *rest"], x: Float[Array, "channel *rest"]) -> Array:
-    """Return the sum over the channels, written out: XLA's reduction of a leading axis is slow on a CPU."""
+    """Return the sum over the channels, written out because XLA reduces a leading axis slowly on a CPU."""
     return sum((w * y for w, y in zip(weight[1:], x[1:], strict=True)), start=weight[0] * x[0])

@@ -1,4 +1,4 @@
-"""Physics from a trained flow: observables by weighting and by Metropolis, with errors and known values."""
+"""Observables from a trained flow, by weighting and by a Metropolis chain, beside known values."""
 
 import itertools
 import math
@@ -17,38 +17,38 @@ from .reference import Known, known
 from .theory import Phi4
 from .words import deviation
 
-_BLOCKS = 100  # of the jackknife
-_FIELDS = 16  # kept to be looked at
-_WEIGHTS = 100_000  # kept for their histogram
-_STEP = 1e-6  # relative, for derivatives by differences
-_CURVES = {"two_point": 0, "effective_mass": 1}  # and the distance that each begins at
+_BLOCKS = 100  # for the jackknife
+_FIELDS = 16  # stored for figures
+_WEIGHTS = 100_000  # stored for their histogram
+_STEP = 1e-6  # relative step of finite differences
+_CURVES = {"two_point": 0, "effective_mass": 1}  # and the distance at which each begins
 
 _measure = eqx.filter_jit(measure)
 
 
 class LatticeMeasurement:
-    """Measure the fields of an evaluation, `n` in all, as they go by.
+    """Measure the `n` fields of an evaluation, chunk by chunk.
 
-    Of each draw a row of numbers and the weight are kept, and of the first few the field. All fields together
-    never exist: 500,000 draws at size 64 take 90 MB instead of 8 GB.
+    Only a row of numbers and the weight are kept for each draw, and the field for the first few. The fields
+    are never all in memory: 500,000 draws at size 64 take 90 MB instead of 8 GB.
     """
 
     def __init__(self, theory: Phi4, n: int) -> None:
         self._theory = theory
-        # Blocks of consecutive draws, as equal as can be.
+        # Blocks of consecutive draws, as equal in size as possible.
         self._edges = np.linspace(0, n, min(n, _BLOCKS) + 1).astype(int)
         self._seen = self._chunk = 0
         self._log_weight = np.empty(n)
         self._rows = np.empty((n, len(AVERAGED) + theory.size // 2 + 1), jnp.result_type(float))
         self._fields: list[np.ndarray] = []
         self._power = np.zeros((len(self._edges) - 1, theory.size, theory.size))
-        self._largest = -math.inf  # log-weight; `_power` is in units of it
+        self._largest = -math.inf  # log-weight so far; `_power` is in units of that weight
 
     def add(self, chunk: Mapping[str, np.ndarray]) -> None:
-        """Take in what `pg.weighted_chunks` hands out."""
+        """Add a chunk of draws from `pg.weighted_chunks`."""
         x, log_weight = chunk["x"], chunk["log_weight"].astype(float)
-        # Draws without weight are fields so large that the action overflows, and observables with it. Times
-        # e^-S that is nothing, like the observables of no field. (With failed draws there are no results.)
+        # Draws without weight are fields so large that the action and the observables overflow. Their weight
+        # e^-S is zero, so a zero field can take their place. (With failed draws there are no results.)
         has_weight = np.isfinite(log_weight)
         measured = self._measure(np.where(has_weight[:, None, None], x, 0))
         here = slice(self._seen, self._seen + len(x))
@@ -59,15 +59,15 @@ class LatticeMeasurement:
         self._seen = here.stop
 
     def _measure(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Measure the fields, filled up to as many as before: each new length would be compiled anew."""
+        """Measure the fields, padded to the longest chunk so far: every new length means a compilation."""
         self._chunk = max(self._chunk, len(x))
-        filled = np.zeros((self._chunk, *x.shape[1:]), x.dtype)
-        filled[: len(x)] = x
-        measured = _measure(self._theory, jnp.asarray(filled))
+        padded = np.zeros((self._chunk, *x.shape[1:]), x.dtype)
+        padded[: len(x)] = x
+        measured = _measure(self._theory, jnp.asarray(padded))
         return {name: np.asarray(values)[: len(x)] for name, values in measured.items()}
 
     def _add_power(self, log_weight: np.ndarray, power: np.ndarray) -> None:
-        """Add to the weighted sum over each block, all in units of the largest weight so far."""
+        """Add to the weighted sum of each block, in units of the largest weight so far."""
         largest = max(self._largest, log_weight.max())
         self._power *= math.exp(self._largest - largest)
         self._largest = largest
@@ -77,9 +77,9 @@ class LatticeMeasurement:
             self._power[b] += np.tensordot(np.exp(log_weight[here] - largest), power[here], 1)
 
     def finish(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return what was measured: results that JSON can hold, and arrays for pictures.
+        """Return the results, as JSON can hold them, and arrays for figures.
 
-        With a failed draw the results are `None`: an average over the others would be of another density.
+        With a failed draw the results are `None`: an average over the others would belong to another density.
         """
         arrays = {
             "log_weight": self._log_weight[:_WEIGHTS].astype(np.float32),
@@ -88,20 +88,20 @@ class LatticeMeasurement:
         if found.failed:
             names = ("observables", "mcmc", "free_energy", "ward_identity", *_CURVES)
             return dict.fromkeys(names), arrays
-        there = known(self._theory.size, self._theory.coupling, self._theory.mass_squared)
+        references = known(self._theory.size, self._theory.coupling, self._theory.mass_squared)
         with np.errstate(invalid="ignore", divide="ignore"):
             weighted, curves = self._weighted()
             chain, mcmc = self._metropolis(found)
-        nothing = dict.fromkeys(("mcmc_value", "mcmc_error", "mcmc_tau"))
-        table = {"log_z": {"value": found.log_z, "error": found.log_z_err} | nothing}
+        no_chain = dict.fromkeys(("mcmc_value", "mcmc_error", "mcmc_tau"))
+        table = {"log_z": {"value": found.log_z, "error": found.log_z_err} | no_chain}
         table |= {name: row | chain[name] for name, row in weighted.items()}
         ward = table.pop("ward_identity")
-        minus = Known(-there["log_z"].value, there["log_z"].error) if there else None
+        minus = Known(-references["log_z"].value, references["log_z"].error) if references else None
         results = {
-            "observables": {name: _against(row, there.get(name)) for name, row in table.items()},
+            "observables": {name: _compared(row, references.get(name)) for name, row in table.items()},
             "mcmc": mcmc,
-            "free_energy": _against({"value": -found.log_z, "error": found.log_z_err}, minus),
-            "ward_identity": _against(ward, Known(0.5, 0.0)),
+            "free_energy": _compared({"value": -found.log_z, "error": found.log_z_err}, minus),
+            "ward_identity": _compared(ward, Known(0.5, 0.0)),
         }
         for name, first in _CURVES.items():
             value, error = curves[name], curves[f"{name}_err"]
@@ -116,7 +116,7 @@ class LatticeMeasurement:
         return sums, np.array([weight[a:b].sum() for a, b in pairs])
 
     def _weighted(self) -> tuple[dict[str, dict[str, float]], dict[str, np.ndarray]]:
-        """Return self-normalised averages, with errors of the jackknife: numbers, and curves."""
+        """Return self-normalised averages with jackknife errors: numbers, and curves."""
         sums, totals = self._sums(np.exp(self._log_weight - self._log_weight.max()))
         values = derived(sums.sum(0) / totals.sum(), self._theory)
         errors = derived(_left_out(sums, totals), self._theory)
@@ -132,7 +132,7 @@ class LatticeMeasurement:
         return numbers, curves
 
     def _metropolis(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return averages over a Markov chain of the same draws, and what it is like."""
+        """Return averages over a Markov chain of the same draws, and statistics of the chain."""
         chain = metropolis(self._log_weight, np.random.default_rng(0))
         counts = np.bincount(chain.held, minlength=len(self._log_weight)).astype(float)
         sums, totals = self._sums(counts)
@@ -157,19 +157,19 @@ class LatticeMeasurement:
 
 
 def _left_out(sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Return the averages that remain when one block is left out, for each block."""
+    """Return the averages without one of the blocks, for each block."""
     return (sums.sum(0) - sums) / (totals.sum() - totals)[..., None]
 
 
 def jackknife_error(left_out: np.ndarray) -> np.ndarray | np.float64:
-    """Return the standard error of an estimate, from what it is without each of the blocks (first axis)."""
+    """Return the standard error of an estimate from its values without each of the blocks (first axis)."""
     blocks = len(left_out)
     spread = np.sum((left_out - left_out.mean(0)) ** 2, axis=0)
     return np.sqrt((blocks - 1) / blocks * spread)
 
 
-def _against(row: dict[str, Any], there: Known | None) -> dict[str, Any]:
-    """Add a known value to a row, and how far off it is in units of both errors."""
-    reference, error = there or (None, None)
+def _compared(row: dict[str, Any], known_value: Known | None) -> dict[str, Any]:
+    """Add a known value to a row, and the deviation from it in units of the combined error."""
+    reference, error = known_value or (None, None)
     row = row | {"reference": reference, "reference_error": error}
     return row | {"deviation": deviation(row)}

@@ -15,22 +15,22 @@ from .lattice import orbits, spectrum, transform
 
 
 class LatticeField(pg.AbstractTractableField):
-    r"""One layer, as wide as the lattice, after Gerdes et al. (2022) and de Haan et al. (2021).
+    r"""One convolution with a kernel as large as the lattice (Gerdes et al. 2022, de Haan et al. 2021).
 
     $$v_x(\phi, t) = \sum_c \sum_y K_c(t, x - y)\, h_c(\phi_y), \qquad
       h_c(\phi) = \frac1F \Big(\sum_f B_{cf} \sin(\omega_f \phi) + B_{cF}\, \phi\Big),$$
 
     $$K_c(t, \Delta) = \sum_d w_{[\Delta] c d}\, s_d(t), \qquad s(t) = \frac1D A\, \tau(t),$$
 
-    where $[\Delta]$ is the orbit of a displacement under reflections and rotations, and $\tau$ has sines and
-    cosines of $2\pi k t$ and a constant. So $v$ commutes with translations, the eight point operations and
-    $\phi \to -\phi$, and
+    where $[\Delta]$ is the orbit of a displacement under reflections and rotations, and $\tau$ contains sines
+    and cosines of $2\pi k t$ and a constant. So $v$ commutes with translations, the eight point operations
+    and $\phi \to -\phi$, and
 
     $$\nabla\cdot v = \sum_x \sum_c K_c(t, 0)\, h_c'(\phi_x).$$
 
-    The convolutions cost $O(V^{3/2})$ through `transform`.
+    With `transform`, the convolutions cost $O(V^{3/2})$.
 
-    At the start $w$ is zero: the flow begins as the identity, and only $w$ moves in the first step.
+    Initially $w$ is zero: the flow starts as the identity, and only $w$ changes in the first step.
     """
 
     size: int = eqx.field(static=True)  # sites along an axis
@@ -50,10 +50,10 @@ class LatticeField(pg.AbstractTractableField):
         channels: int,
         key: Key[Array, ""],
     ) -> "LatticeField":
-        r"""Begin with a velocity of zero; bonds and frequencies are random.
+        r"""Return a field with zero velocity; its bonds and frequencies are random.
 
-        `time_bond` is the number of mixtures of the `time_kernels` functions of time in $\tau$; `channels` of
-        the `features`, the sines and the field itself.
+        `time_bond` is the number of mixtures of the `time_kernels` functions of time in $\tau$; `channels` is
+        the number of mixtures of the `features`: the sines, and the field itself.
         """
         if time_kernels < 1 or time_kernels % 2 == 0:
             raise pg.ArgumentError(
@@ -75,7 +75,7 @@ class LatticeField(pg.AbstractTractableField):
 
     @property
     def fastest_frequency(self) -> int:
-        """Periods of the fastest time kernel in unit time; the solver's steps must resolve it."""
+        """Periods of the fastest time kernel in unit time, which the solver steps must resolve."""
         return (self.time_bond.shape[1] - 1) // 2
 
     def _strengths(self, t: Float[Array, ""]) -> Float[Array, " bond"]:
@@ -84,7 +84,7 @@ class LatticeField(pg.AbstractTractableField):
         return self.time_bond @ tau / self.time_bond.shape[1]
 
     def _channel_functions(self):
-        """Frequencies, sine and linear coefficients of the channel functions."""
+        """Return frequencies, sine and linear coefficients of the channel functions."""
         bond = self.feature_bond / self.feature_bond.shape[1]
         return self.omega, bond[:, :-1], bond[:, -1]
 
@@ -106,11 +106,11 @@ class LatticeField(pg.AbstractTractableField):
         h = channels(0, x, omega, bond, slope)
         velocity = _convolved(jnp.einsum("cdxy,d->cxy", prepared, strengths), h)
         origin = self.kernel[0] @ strengths  # K_c(t, 0)
-        # The origin's taps are the same at all sites: mix the channels first, differentiate one function.
+        # K_c(t, 0) is the same at all sites: mix the channels first, and differentiate a single function.
         mixed = channels(1, x, omega, (origin @ bond)[None], (origin @ slope)[None])
         return velocity, jnp.sum(mixed)
 
 
 def _convolved(spectra: Float[Array, "channel x y"], h: Float[Array, "channel x y"]) -> Array:
-    """Convolve each channel with the kernel of the given spectrum, and add them up."""
+    """Convolve each channel with the kernel of the given spectrum, and sum the results."""
     return transform(weighted_sum(spectra, transform(h)))

@@ -5,27 +5,27 @@ import functools
 import numpy as np
 from jaxtyping import Array, Float
 
-# Up to this size one dense product with V x V numbers is faster than two with L x L; at 12 it is slower.
+# Up to this size one product with a V x V matrix is faster than two with an L x L one; at 12 it is slower.
 _DENSE = 8
 
 
 @functools.cache
 def orbits(size: int) -> tuple[np.ndarray, int]:
-    """Number the displacements by what the reflections and rotations of the square cannot tell apart.
+    """Number the orbits of the displacements under the reflections and rotations of the square.
 
-    Returns the number of each displacement's orbit, with the origin's being 0, and how many there are.
+    Returns the number of each displacement's orbit, which is 0 for the origin, and how many orbits there are.
     """
     folded = np.minimum(np.arange(size), size - np.arange(size))
     low = np.minimum(folded[:, None], folded[None, :])
     high = np.maximum(folded[:, None], folded[None, :])
-    # The unordered pairs low <= high, in the order (0, 0), (0, 1), (1, 1), (0, 2), ... Indices of 64 bits are
-    # another thing with and without double precision, and JAX mixes up what it has compiled for them.
+    # The unordered pairs low <= high, in the order (0, 0), (0, 1), (1, 1), (0, 2), ... As int32, since 64-bit
+    # indices depend on whether double precision is on, and JAX mixes up the programs compiled for the two.
     numbers = (high * (high + 1) // 2 + low).astype(np.int32)
     return numbers, (size // 2 + 1) * (size // 2 + 2) // 2
 
 
 def orbit_means(x: np.ndarray) -> np.ndarray:
-    """Average over the members of each orbit; the lattice is along the last two axes, any before are kept."""
+    """Average over the members of each orbit; the last two axes are the lattice, any before are kept."""
     index, count = orbits(x.shape[-1])
     members = np.eye(count)[index.ravel()]
     return x.reshape(*x.shape[:-2], -1) @ (members / members.sum(axis=0))
@@ -42,7 +42,7 @@ def transform(x: Float[Array, "*channel size size"]) -> Float[Array, "*channel s
 
     A convolution with a kernel that is even along each axis becomes a product in this basis, as in the
     Fourier basis, but with real numbers and two small matrix products. The transposed result saves a copy; a
-    kernel that is also symmetric under exchange of the axes has a symmetric spectrum and does not notice.
+    kernel that is also symmetric under exchange of the axes has a symmetric spectrum, and is not affected.
     """
     size = x.shape[-1]
     matrix = _cas(size).astype(x.dtype)
@@ -55,7 +55,7 @@ def transform(x: Float[Array, "*channel size size"]) -> Float[Array, "*channel s
 def spectrum(kernel: Float[Array, "*channel size size"]) -> Float[Array, "*channel size size"]:
     r"""Return the spectrum $\hat K(k) = \sum_\Delta K(\Delta) \cos(k_1 \Delta_1) \cos(k_2 \Delta_2)$.
 
-    Of a kernel that is symmetric under the eight point operations, as the spectrum is then, too.
+    The kernel must be symmetric under the eight point operations; the spectrum then is too.
     """
     return transform(kernel) * kernel.shape[-1]
 

@@ -1,4 +1,4 @@
-r"""Independence Metropolis on weighted draws, and how much its memory costs.
+r"""Independence Metropolis on weighted draws, and its autocorrelation.
 
 Autocorrelation times are $\tau = \frac12 + \sum_{t \ge 1} \rho(t)$: independent states have 1/2, and a mean
 over $N$ states has the squared error $2 \tau\, \mathrm{var} / N$.
@@ -9,36 +9,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-# In units of tau. Wider than the usual 5, because a draw of large weight is held for long: the memory of
-# this chain does not fade like one exponential, and with many draws the noise of more terms is small.
+# In units of tau. Wider than the usual 5, because the chain stays long at a draw of large weight: its
+# autocorrelation is no single exponential, and with many draws the noise of more terms is small.
 _WINDOW = 10.0
 
 
 class Chain(NamedTuple):
     """A Markov chain over draws."""
 
-    held: np.ndarray  # number of the draw that is the state, for each time
-    acceptance: float  # fraction of the proposals
+    held: np.ndarray  # index of the draw that is the state, at each time
+    acceptance: float  # fraction of the proposals accepted
 
 
 class Average(NamedTuple):
-    """The mean of a series with memory."""
+    """The mean of an autocorrelated series."""
 
     value: float
-    error: float  # its standard error, memory included
+    error: float  # its standard error, with autocorrelation
     tau: float  # integrated autocorrelation time
 
 
 def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
     r"""Propose the draws in their order and accept each with probability $\min(1, w' / w)$.
 
-    A rejected proposal leaves the chain where it is, and the state is counted once more. The chain begins at
-    the first draw and forgets nothing: after the first acceptances it is in equilibrium, so beginning there
-    biases a mean by $\tau / N$ of a standard deviation, below its error by $\sqrt{\tau / N}$. A burn-in to be
-    chosen would be one more number to explain. Log-weights are $\log p - \log q$ at draws of $q$, none NaN.
+    After a rejected proposal the chain stays where it is, and the state counts once more. The chain starts at
+    the first draw, without burn-in: it reaches equilibrium after the first acceptances, so its start biases a
+    mean by $\tau / N$ standard deviations, less than its error by a factor $\sqrt{\tau / N}$. A burn-in would
+    be one more number to explain. Log-weights are $\log p - \log q$ at draws of $q$, none of them NaN.
     """
-    # Accept where log u < log w' - log w. Written like this it needs no difference, so a weight of zero
-    # is never accepted, and left at once should it be the first.
+    # Accept where log u < log w' - log w. This form takes no difference of log-weights, so a weight of zero
+    # is never accepted, and is left at once if it is the first.
     reach = log_weight - np.log1p(-rng.random(len(log_weight)))
     held, state, current = [], 0, float(log_weight[0])
     for i, (limit, log_w) in enumerate(zip(reach.tolist(), log_weight.tolist(), strict=True)):
@@ -50,35 +50,35 @@ def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
 
 
 def gaussian_acceptance(ess: float) -> float:
-    r"""Return the acceptance of normal log-weights: $\operatorname{erfc}(\sqrt{-\ln \mathrm{ESS}} / 2)$."""
+    r"""Return the acceptance for normal log-weights: $\operatorname{erfc}(\sqrt{-\ln \mathrm{ESS}} / 2)$."""
     return math.erfc(math.sqrt(max(-math.log(ess), 0.0)) / 2)
 
 
 def tau_of_rejections(chain: Chain) -> float:
-    r"""Return the autocorrelation time of what is independent of the weights.
+    r"""Return the autocorrelation time of an observable that is independent of the weights.
 
-    For such an observable $\rho(t)$ is the probability of $t$ rejections in a row, the fraction of pairs of
-    times at distance $t$ with the same state. Summed over all distances, a state held $n$ times has
-    $n (n - 1) / 2$ such pairs; so $\tau = \sum n^2 / 2N$.
+    Its $\rho(t)$ is the probability of $t$ rejections in a row: the fraction of pairs of times at distance
+    $t$ with the same state. Over all distances, a state held $n$ times has $n (n - 1) / 2$ such pairs; so
+    $\tau = \sum n^2 / 2N$.
     """
     _, times = np.unique(chain.held, return_counts=True)
     return float(np.sum(times.astype(float) ** 2) / (2 * len(chain.held)))
 
 
 def autocorrelated_mean(series: np.ndarray) -> Average:
-    r"""Average a series and estimate its memory, in the window of Madras and Sokal.
+    r"""Average a series and estimate its autocorrelation time, with the window of Madras and Sokal.
 
-    The sum over $\rho(t)$ ends at the first $t \ge 10 \tau$: the rest would add noise and no signal. Each
-    $\rho$ comes out low because the mean is of the same series; the factor $1 + (2t + 1) / N$ makes up for it
+    The sum over $\rho(t)$ ends at the first $t \ge 10 \tau$: the rest would add only noise. Each $\rho$ is
+    biased low because the mean is estimated from the same series; the factor $1 + (2t + 1) / N$ corrects this
     (Wolff 2004).
     """
     n = len(series)
     value = float(np.mean(series))
     centred = series - value
     variance = float(np.mean(centred**2))
-    if not variance > 0:  # a chain that never moved does not know its error; nor does one with a NaN
+    if not variance > 0:  # a chain that never moved, or has a NaN, gives no error estimate
         return Average(value, math.nan, math.nan)
-    length = 1 << (2 * n - 1).bit_length()  # padded with as many zeros: no end meets a beginning
+    length = 1 << (2 * n - 1).bit_length()  # zero-padded, so that the ends do not wrap around
     modes = np.fft.rfft(centred, length)
     rho = np.fft.irfft(modes.real**2 + modes.imag**2, length)[:n]
     rho /= np.arange(n, 0, -1) * variance

@@ -1,6 +1,6 @@
-r"""What is measured on lattice fields, and what follows from its averages.
+r"""Measurements of lattice fields, and the observables that follow from their averages.
 
-Everywhere $V = L^2$, $M = \frac1V \sum_x \phi_x$ and $\phi_k = \sum_x e^{ikx} \phi_x$. The two-point function
+Here $V = L^2$, $M = \frac1V \sum_x \phi_x$ and $\phi_k = \sum_x e^{ikx} \phi_x$. The two-point function
 is $G(\Delta) = \frac1V \sum_x \langle \phi_x \phi_{x+\Delta} \rangle$, and its spectrum
 $\tilde G(k) = \langle |\phi_k|^2 \rangle / V$; so $\tilde G(0) = \chi_2 = V \langle M^2 \rangle$.
 """
@@ -17,19 +17,19 @@ from .theory import Phi4
 
 
 def measure(theory: Phi4, phi: Float[Array, "batch size size"]) -> dict[str, Float[Array, "batch ..."]]:
-    r"""Measure each of a batch of fields; what is known of a theory follows from averages of these numbers.
+    r"""Measure each field of a batch; `derived` gets all observables from averages of these numbers.
 
     - `phi_2`, `phi_4`: mean over the sites of $\phi^2$, $\phi^4$.
     - `magnetisation`: $M$, with its sign.
     - `action_density`: $S / V$.
     - `lowest_mode`: $|\phi_k|^2 / V$ at $k = 2\pi/L$, averaged over both axes.
-    - `two_point`: $C(t) = \sum_y G(t, y)$ for $t = 0 \dots L/2$, averaged over both axes; the sum puts the
+    - `two_point`: $C(t) = \sum_y G(t, y)$ for $t = 0 \dots L/2$, averaged over both axes; the sum sets the
       momentum along the other axis to zero.
-    - `power`: $|\phi_k|^2 / V$ for each momentum, once averaged over the eight point operations; see `plane`.
+    - `power`: $|\phi_k|^2 / V$ for each momentum, once averaged over the point operations; see `plane`.
     """
     volume = theory.size**2
     square = phi * phi
-    # Fields on the slices of a lattice, with both choices of what is called time.
+    # Sums over the slices of the lattice, with either axis as time.
     slices = jnp.stack([phi.sum(axis=-1), phi.sum(axis=-2)], axis=1)
     modes = jnp.fft.rfft(slices, axis=-1)
     along = jnp.mean(modes.real**2 + modes.imag**2, axis=1) / volume
@@ -46,7 +46,7 @@ def measure(theory: Phi4, phi: Float[Array, "batch size size"]) -> dict[str, Flo
     }
 
 
-# Averages that `derived` begins with; the two-point function comes on top.
+# Averages that `derived` needs, besides the two-point function.
 AVERAGED = (
     "phi_2",
     "phi_4",
@@ -67,7 +67,7 @@ def averaged(measured: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def derived(means: np.ndarray, theory: Phi4) -> dict[str, Any]:
-    r"""Return what follows from averages (last axis) of the rows of `averaged`, by the names of `reference`.
+    r"""Return observables from averages (last axis) of the rows of `averaged`, by their names in `reference`.
 
     - `phi_2`, `phi_4`, `abs_magnetisation`: $\langle\phi^2\rangle$, $\langle\phi^4\rangle$ and
       $\langle|M|\rangle$.
@@ -76,19 +76,19 @@ def derived(means: np.ndarray, theory: Phi4) -> dict[str, Any]:
     - `binder`: $1 - \langle M^4 \rangle / 3 \langle M^2 \rangle^2$.
     - `lowest_mode`: $\tilde G$ at $k = 2\pi/L$ along an axis.
     - `mass_times_size`: $L\, m(L/2)$, from `effective_mass`.
-    - `correlation_length`: $\sqrt{\chi_2 / \tilde G - 1} / 2 \sin(\pi / L)$, the second moment's.
-    - `ward_identity`: $\langle S \rangle / V + \lambda \langle \phi^4 \rangle$, which is 1/2 in every theory:
-      rescale all fields in $Z$.
+    - `correlation_length`: $\sqrt{\chi_2 / \tilde G - 1} / 2 \sin(\pi / L)$, by the second moment.
+    - `ward_identity`: $\langle S \rangle / V + \lambda \langle \phi^4 \rangle$, which is always 1/2: rescale
+      all fields in $Z$ to see it.
     - `two_point`: $C(t)$ for $t = 0 \dots L/2$.
     - `effective_mass`: $m(t) = \operatorname{arcosh}\{[C(t-1) + C(t+1)] / 2 C(t)\}$ for $t = 1 \dots L/2$.
 
-    NaN where noise has pushed the argument of a root or an arcosh out of its range.
+    A value is NaN where noise has pushed the argument of a root or an arcosh out of its domain.
     """
     size, volume = theory.size, theory.size**2
     mean = {name: means[..., i] for i, name in enumerate(AVERAGED)}
     two_point = means[..., len(AVERAGED) :]
     chi = volume * mean["magnetisation_2"]
-    # The lattice is periodic: one step beyond its middle is C(L - L//2 - 1).
+    # The lattice is periodic: one step past the middle is C(L - L//2 - 1).
     last = two_point[..., size - size // 2 - 1, None]
     after = np.concatenate([two_point[..., 2:], last], axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -118,6 +118,6 @@ def plane(power: np.ndarray) -> np.ndarray:
     """
     size = power.shape[-1]
     half = size // 2 + 1
-    # The transform is its own inverse up to 1/V, and an average over orbits has the symmetry it asks for.
-    whole = np.asarray(spectrum(jnp.asarray(orbit_means(power)[..., orbits(size)[0]])))
-    return whole[..., :half, :half] / size**2
+    # The transform is its own inverse up to 1/V, and an average over orbits has the symmetry it requires.
+    full = np.asarray(spectrum(jnp.asarray(orbit_means(power)[..., orbits(size)[0]])))
+    return full[..., :half, :half] / size**2

@@ -1,4 +1,4 @@
-"""What can be chosen about a lattice run. No JAX here: the command line reads it to answer for help."""
+"""The options of a lattice run. No JAX here: the command line imports this module to print help."""
 
 import dataclasses
 from typing import Literal
@@ -11,47 +11,47 @@ from .reference import COUPLINGS, MASS_SQUARED
 
 @dataclasses.dataclass(frozen=True)
 class LatticeFlowOptions:
-    """The flow: a field with the symmetries of the lattice, sines and a full-lattice kernel."""
+    """The flow: its velocity is a convolution of sines of the field, with the symmetries of the lattice."""
 
     base: Literal["free", "unit"] = "free"
-    """Where draws begin: a free field, correlated like the target, or independent unit normals."""
+    """Base distribution: a free field, correlated like the target, or independent standard normals."""
     base_mass_squared: float | None = None
-    """Mass squared of the free field. By default 1/(2 chi_2) of the target where that is known, else that of
-    a correlation length of a quarter of the lattice."""
+    """Mass squared of the free field. By default 1/(2 chi_2) where the susceptibility chi_2 is known,
+    else (4/size)^2: a correlation length of a quarter of the lattice."""
     time_kernels: int = 3
-    """Functions of time, odd: pairs of sine and cosine, and a constant."""
+    """Number of functions of time in the kernel, odd: pairs of sine and cosine, and a constant."""
     time_bond: int = 3
-    """Mixtures of them."""
+    """Number of mixtures of these functions of time."""
     features: int = 12
-    """Functions of the field at a site: sines, and the field itself."""
+    """Number of functions of the field at a site: sines, and the field itself."""
     channels: int = 6
-    """Mixtures of them; each has its kernel."""
+    """Number of mixtures of these features; each has its own kernel."""
     solver_steps: int | None = None
-    """Runge-Kutta steps. By default enough for the fastest of the time kernels."""
+    """Number of Runge-Kutta steps. By default enough to resolve the fastest time kernel."""
     divergence: Literal["closed", "exact", "hutchinson"] = "closed"
-    """Closed form of the field, trace by automatic differentiation, or Hutchinson's noisy estimate."""
+    """Divergence of the field: closed form, exact trace by autodiff, or Hutchinson's noisy estimate."""
     adjoint: Literal["discrete", "backsolve"] = "discrete"
-    """How gradients go back: through each step taken, or by solving again in constant memory (the paper)."""
+    """Backward pass: through every solver step, or by a backward solve in constant memory (the paper)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Phi4Options:
     """Fit a flow to lattice phi^4 theory in two dimensions.
 
-    The action is a sum over sites: the squared differences to the next site along both axes, plus
-    m^2 phi^2 + lambda phi^4; no factors 1/2 or 1/4!.
+    The action is a sum over sites of the squared differences to the next site along both axes, plus
+    m^2 phi^2 + lambda phi^4, without factors 1/2 or 1/4!.
     """
 
     size: int = 6
-    """Sites along an axis."""
+    """Number of sites along each axis of the square lattice."""
     coupling: float | None = None
-    """lambda. By default the benchmark's, where the correlation length is a quarter of the lattice: sizes
-    6, 8, 10, 12, 14, 20, 32, 64."""
+    """lambda in the action. By default the benchmark's for sizes 6, 8, 10, 12, 14, 20, 32 and 64,
+    where the correlation length is about a quarter of the lattice."""
     mass_squared: float = MASS_SQUARED
-    """m^2."""
+    """m^2 in the action; may be negative."""
     init_from: str | None = None
-    """Begin with the trained flow of this run, of a smaller or equal lattice: its kernel is padded, and what
-    the new model has more of begins at zero. Lattice and model options not given are those of that run."""
+    """Start from the trained flow of this run, of an equal or smaller lattice, padded with zeros.
+    Lattice and model options that are not given are taken from that run."""
     flow: LatticeFlowOptions = LatticeFlowOptions()
     training: TrainOptions = TrainOptions(steps=1500, batch=128, learning_rate=1e-2, beta1=0.8, beta2=0.9)
 
@@ -61,7 +61,7 @@ class Phi4Options:
 
     @property
     def action_coupling(self) -> float:
-        """The coupling given, or the benchmark's."""
+        """The given coupling, or the benchmark's."""
         if self.coupling is not None:
             return self.coupling
         if self.size not in COUPLINGS:
@@ -87,6 +87,6 @@ PRESETS = {
         ),
         training=TrainOptions(steps=20000, batch=5000, learning_rate=5e-4, decay="none", block=10),
     ),
-    # A ladder of runs, each with a model of its own: see `ladder`.
+    # A ladder of runs, each with its own model: see `ladder`.
     "best": Phi4Options(training=TrainOptions("gauss-newton", steps=30)),
 }

@@ -1,4 +1,4 @@
-"""From options to a flow and its target."""
+"""Build a flow and its target from options."""
 
 import functools
 
@@ -15,13 +15,13 @@ from .options import LatticeFlowOptions, Phi4Options
 from .reference import base_mass_squared, known
 from .theory import Phi4
 
-# Steps for each period of the fastest time kernel: with fewer than two, a step does not see it at all, and
-# training goes astray silently (the flow's own density is wrong).
+# Solver steps per period of the fastest time kernel. With fewer than two the solver cannot resolve it, and
+# training goes wrong silently, because the density of the flow is wrong.
 _STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
 
 
 def solver_steps(options: LatticeFlowOptions) -> int:
-    """Return the number of Runge-Kutta steps asked for, or enough for the time kernels."""
+    """Return the requested number of Runge-Kutta steps, or by default enough for the time kernels."""
     fastest = (options.time_kernels - 1) // 2
     enough, least = max(_FEWEST, _STEPS_A_PERIOD * fastest), max(1, _FEWEST_A_PERIOD * fastest)
     if options.solver_steps is None:
@@ -36,11 +36,11 @@ def solver_steps(options: LatticeFlowOptions) -> int:
 
 
 def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""]) -> pg.Flow:
-    """Return the untrained flow: the base, and a velocity of zero."""
+    """Return the untrained flow: the base and a zero velocity."""
     mass_squared = options.base_mass_squared
     if mass_squared is not None and options.base != "free":
         raise pg.ArgumentError(
-            f"{pg.named('base_mass_squared')} belongs to a free field: leave it out, or take "
+            f"{pg.named('base_mass_squared')} only applies to a free field: leave it out, or use "
             f"{pg.named('base')} free."
         )
     if mass_squared is None:
@@ -66,7 +66,7 @@ def build(options: Phi4Options) -> FlowProblem:
     flow = make_flow(options.flow, target, key=pg.run_keys(options.training.seed)[0])
     return FlowProblem(
         make_training(options.training, flow, target, *log_z),
-        # Path gradients train well with few steps; densities, and so weights, want more.
+        # Path gradients train well with few steps; densities, and so weights, need more.
         refine=2,
         measure=functools.partial(LatticeMeasurement, target),
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 MASS_SQUARED = -4.0
 
-# What is measured, as people call it; all but the last have values to be compared with in `REFERENCE`.
+# Names of the observables for readers; all but the last have a known value in `REFERENCE`.
 WORDS = {
     "log_z": "log Z",
     "phi_2": "⟨φ²⟩",
@@ -30,30 +30,30 @@ class Known(NamedTuple):
 
 
 # Monte Carlo (Metropolis with embedded clusters, 100 jackknife blocks; log Z by thermodynamic integration).
-# The definitions are those of `observables`. log Z at sizes 6, 8 and 10 and phi^2, phi^4 and chi_2 at size 6
-# are exact, from the transfer matrix; log Z at 12 and 20 is known better from the weights of trained flows.
+# Definitions as in `observables`. log Z at sizes 6, 8, 10, and phi^2, phi^4 and chi_2 at size 6, are exact,
+# from the transfer matrix; log Z at 12 and 20 is from the weights of trained flows, which are more precise.
 _TABLE = importlib.resources.files(__package__ or "").joinpath("reference.csv").read_text("utf-8")
 _ROWS = {int(row["size"]): row for row in csv.DictReader(_TABLE.splitlines())}
 REFERENCE = {
     size: {name: Known(float(row[name]), float(row[f"{name}_err"])) for name in tuple(WORDS)[:-1]}
     for size, row in _ROWS.items()
 }
-# At which the correlation length is about a quarter of the lattice. 6 to 14 after Albergo, Kanwar, Shanahan
-# (2019), the rest after Gerdes et al. (2022).
+# Couplings at which the correlation length is about a quarter of the lattice: sizes 6 to 14 after Albergo,
+# Kanwar, Shanahan (2019), the rest after Gerdes et al. (2022).
 COUPLINGS = {size: float(row["coupling"]) for size, row in _ROWS.items()}
 
 
 def known(size: int, coupling: float, mass_squared: float) -> dict[str, Known]:
-    """Return what is known of a theory; empty if it is not one of the benchmark's."""
+    """Return the known values of a theory; empty if it is not part of the benchmark."""
     if mass_squared != MASS_SQUARED or COUPLINGS.get(size) != coupling:
         return {}
     return REFERENCE[size]
 
 
 def base_mass_squared(size: int, coupling: float, mass_squared: float) -> float:
-    r"""Return $M^2$ of a free field like the theory.
+    r"""Return $M^2$ of a free field that resembles the theory.
 
-    $1 / 2\chi_2$ where that is known, else that of a correlation length of a quarter of the lattice.
+    $1 / 2\chi_2$ where that is known, else $(4/L)^2$: a correlation length of a quarter of the lattice.
     """
-    there = known(size, coupling, mass_squared)
-    return 1 / (2 * there["susceptibility"].value) if there else (4 / size) ** 2
+    references = known(size, coupling, mass_squared)
+    return 1 / (2 * references["susceptibility"].value) if references else (4 / size) ** 2

@@ -12,8 +12,8 @@ class Phi4(eqx.Module):
 
     $$S = \sum_x \Big\{ \sum_{\mu=1,2} (\phi_{x+\mu} - \phi_x)^2 + m^2 \phi_x^2 + \lambda \phi_x^4 \Big\}$$
 
-    Half of the public codes put factors 1/2 or 1/24 into it. `coupling` is $\lambda$ as it stands here, and
-    `mass_squared` $m^2$, which may be negative if the coupling is positive.
+    Half of the public codes include factors 1/2 or 1/24. `coupling` is $\lambda$ as defined here, and
+    `mass_squared` is $m^2$, which may be negative if the coupling is positive.
     """
 
     size: int = eqx.field(static=True)  # sites along an axis
@@ -22,7 +22,7 @@ class Phi4(eqx.Module):
 
     def __check_init__(self):
         if self.size < 2:
-            raise ValueError(f"A lattice has at least 2 sites along an axis, got {self.size}.")
+            raise ValueError(f"A lattice needs at least 2 sites along each axis, got {self.size}.")
         if not (math.isfinite(self.coupling) and math.isfinite(self.mass_squared)):
             raise ValueError(
                 f"Coupling and mass_squared must be finite, got {self.coupling} and {self.mass_squared}."
@@ -42,8 +42,8 @@ class Phi4(eqx.Module):
         """Return $S$."""
         square = phi * phi
         neighbours = jnp.roll(phi, -1, 0) + jnp.roll(phi, -1, 1)
-        each = (4 + self.mass_squared + self.coupling * square) * square - 2 * phi * neighbours
-        return jnp.sum(each)
+        per_site = (4 + self.mass_squared + self.coupling * square) * square - 2 * phi * neighbours
+        return jnp.sum(per_site)
 
     def log_prob(self, phi: Float[Array, "size size"]) -> Float[Array, ""]:
         """Return $-S$, the log density up to the constant log Z."""

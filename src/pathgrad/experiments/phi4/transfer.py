@@ -1,4 +1,4 @@
-"""Carry what a flow has learnt on a small lattice over to a larger one, or to a larger model."""
+"""Transfer a flow trained on a small lattice to a larger lattice, or to a larger model."""
 
 from typing import Any
 
@@ -15,20 +15,20 @@ from .origin import open_source
 
 
 def enlarging_matrix(small: int, large: int) -> np.ndarray:
-    """Return the matrix from a kernel on the orbits of a small lattice to the one padded to a large lattice.
+    """Return the matrix that maps a kernel, by orbits, from a small lattice to a large one, zero-padded.
 
-    Displacements keep their meaning; those that the small lattice does not have get zero. On an even
-    lattice the displacement L/2 is both +L/2 and -L/2: each gets half of it (a corner a quarter).
+    Displacements keep their values; those that the small lattice lacks get zero. On an even lattice the
+    displacement L/2 stands for both +L/2 and -L/2: each gets half of its weight (a corner a quarter).
     """
     if large < small:
         raise ValueError(f"a flow can grow, not shrink: from size {small} to {large}.")
     index, count = orbits(small)
-    # One axis: from displacements of the small lattice to those of the large one.
+    # Along one axis, from displacements of the small lattice to those of the large one.
     along = np.zeros((large, small))
     for d in range(-(small // 2), small // 2 + 1):
         edge = small % 2 == 0 and abs(d) == small // 2
         along[d % large, d % small] += 0.5 if edge else 1.0
-    taps = np.eye(count)[:, index]  # a kernel for each orbit
+    taps = np.eye(count)[:, index]  # one kernel per orbit
     # Weights are averaged over an orbit (gradients would be summed).
     return orbit_means(along @ taps @ along.T).T
 
@@ -39,9 +39,9 @@ def _padded(x: Float[Array, "..."], fill: Float[Array, "..."]) -> Array:
 
 
 def _spread(old: Float[Array, "..."], new: Float[Array, "..."], columns: list[int]) -> Array:
-    """Put the columns of old mixtures where they belong in new ones, and zero between them.
+    """Copy the columns of old mixtures to their places in new ones, with zeros between them.
 
-    Mixtures are divided by the number of their columns when used: scaled, they keep what they do.
+    Mixtures are divided by the number of their columns when used, so they are rescaled to act as before.
     """
     scaled = old * (new.shape[1] / old.shape[1])
     rows = jnp.zeros((len(old), new.shape[1]), old.dtype).at[:, jnp.array(columns)].set(scaled)
@@ -49,10 +49,10 @@ def _spread(old: Float[Array, "..."], new: Float[Array, "..."], columns: list[in
 
 
 def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
-    """Return the flow `like` with the velocity that `source` has learnt.
+    """Return the flow `like` with the trained velocity of `source`.
 
     Base, solver and lattice are those of `like`. Where its model is larger, the new features and time kernels
-    begin with zero weight, and the new channels with a zero kernel.
+    start with zero weight, and the new channels with a zero kernel.
     """
     old, new = source.transforms[0].field, like.transforms[0].field  # pyright: ignore[reportAttributeAccessIssue]
     for name in ("omega", "time_bond", "feature_bond"):
@@ -77,16 +77,16 @@ def grow(source: pg.Flow, like: pg.Flow) -> pg.Flow:
 
 
 def begin(source: str, flow: pg.Flow) -> tuple[pg.Flow, dict[str, Any]]:
-    """Return an untrained flow with what a run has learnt, and what is to be remembered of that run."""
+    """Return an untrained flow with the velocity trained in a run, and what to record about that run."""
     run = open_source(source)
-    learnt = run.flow()
+    trained = run.flow()
     try:
-        grown = grow(learnt, flow)
+        grown = grow(trained, flow)
     except ValueError as error:
         raise pg.ArgumentError(f"{pg.named('init_from')} {source}: {error}") from error
     newest = run.directory.checkpoints.newest()
     assert newest is not None  # it has just been read
-    # A run that was killed may have rows of later steps.
+    # From the checkpoint: a run that was killed may have metrics of later steps.
     header = read_header(newest)
     return grown, {
         "init_from_step": header.step,

@@ -1,4 +1,4 @@
-"""Small targets with known answers. No JAX here: the command line answers for help."""
+"""Small targets with known answers. No JAX here: the command line imports this module to print help."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ TargetName = Literal["banana", "ring", "mixture", "funnel", "correlated"]
 
 @dataclasses.dataclass(frozen=True)
 class ToyOptions:
-    """Fit a flow to a small target whose normaliser and draws are known exactly."""
+    """Fit a flow to a small target with a known normalising constant and exact samples."""
 
     target: TargetName = "banana"
-    """In two dimensions a curved, skewed banana, a tilted ring, or a mixture of three normals; in any number
-    of dimensions a funnel, or a correlated and skewed density."""
+    """In two dimensions: a curved banana, a tilted ring, or a mixture of three normal distributions.
+    In any number of dimensions: a funnel, or a correlated and skewed density."""
     dim: int = 2
-    """Dimensions (funnel and correlated)."""
+    """Dimension (funnel and correlated only)."""
     flow: FlowOptions = FlowOptions()
     training: TrainOptions = TrainOptions()
 

@@ -1,7 +1,7 @@
-"""Small targets whose normaliser and draws are exact.
+"""Small targets with a known normalising constant and exact samples.
 
-None is symmetric under a change of sign, so that a wrong sign shows. All are unnormalised on purpose, so that
-a forgotten constant shows. Parameters are plain numbers of the classes: nothing can be trained by accident.
+None is symmetric under a change of sign, so tests notice a wrong sign. All are unnormalised on purpose, so
+tests notice a missing constant. Parameters are plain class attributes, so nothing is trained by accident.
 """
 
 import abc
@@ -23,7 +23,7 @@ from .experiment import ToyOptions
 
 
 class AbstractToyTarget(eqx.Module):
-    """Density of which everything is known, in two dimensions or, unless it is planar, in more."""
+    """Density with known normaliser and exact samples, in two dimensions or, unless it is planar, in more."""
 
     name: ClassVar[str]
     is_planar: ClassVar[bool] = True
@@ -32,8 +32,8 @@ class AbstractToyTarget(eqx.Module):
     def __check_init__(self):
         if self.is_planar and self.dim != 2:
             raise ValueError(
-                f"`{self.name}` lives in the plane; got dim={self.dim}. Use dim=2, or `funnel` or "
-                "`correlated`, which take any dim of two or more."
+                f"`{self.name}` is two-dimensional; got dim={self.dim}. Use dim=2, or choose `funnel` or "
+                "`correlated`, which work in any dimension from two."
             )
         if self.dim < 2:
             raise ValueError(
@@ -47,20 +47,20 @@ class AbstractToyTarget(eqx.Module):
 
     @abc.abstractmethod
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the log density of one point plus `log_z`."""
+        """Return the log density at one point plus `log_z`."""
 
     @property
     @abc.abstractmethod
     def log_z(self) -> float:
-        r"""Log normaliser, $\log \int \exp(\texttt{log\_prob}(x))\,dx$."""
+        r"""Log of the normalising constant, $\log \int \exp(\texttt{log\_prob}(x))\,dx$."""
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        """Draw one point exactly."""
+        """Return one exact sample."""
 
 
 class Banana(AbstractToyTarget):
-    r"""Bent, tilted and off-centre Gaussian in the plane.
+    r"""Bent, tilted and off-centre normal distribution in the plane.
 
     $x_1 \sim N(m, s_1^2)$ and $x_2 \mid x_1 \sim N(a x_1 + b x_1^2 - c,\; s_2^2)$. Bending is a shear and
     keeps volumes, so $Z = 2\pi s_1 s_2$.
@@ -68,7 +68,7 @@ class Banana(AbstractToyTarget):
 
     name = "banana"
     centre, width, thickness = 0.5, 1.2, 0.55  # m, s_1 along the banana, s_2 across it
-    tilt, bend, drop = 0.3, 0.5, 0.8  # of its spine: a, b, c
+    tilt, bend, drop = 0.3, 0.5, 0.8  # a, b, c of its spine
 
     def _spine(self, x: Float[Array, ""]) -> Float[Array, ""]:
         return (self.tilt + self.bend * x) * x - self.drop
@@ -89,13 +89,13 @@ class Banana(AbstractToyTarget):
 
 
 class Ring(AbstractToyTarget):
-    r"""Ring in the plane, heavier on one side.
+    r"""Ring in the plane, with more mass on one side.
 
     $$\log p(x) = -\tfrac12 \left(\frac{|x|^2 - R^2}{w}\right)^2 + \kappa\, e \cdot x$$
 
-    A polynomial, hence smooth at the origin too. In polar coordinates with $\rho = |x|^2$ the angle
-    integrates to a Bessel function, $Z = \pi \int_0^\infty e^{-(\rho - R^2)^2 / 2w^2} I_0(\kappa \sqrt\rho)\,
-    d\rho$, which Gauss-Legendre quadrature solves to rounding.
+    A polynomial, hence also smooth at the origin. In polar coordinates with $\rho = |x|^2$ the integral over
+    the angle is a Bessel function, $Z = \pi \int_0^\infty e^{-(\rho - R^2)^2 / 2w^2} I_0(\kappa \sqrt\rho)\,
+    d\rho$, which Gauss-Legendre quadrature computes to rounding error.
     """
 
     name = "ring"
@@ -111,8 +111,8 @@ class Ring(AbstractToyTarget):
 
     @property
     def log_z(self) -> float:
-        # Twelve spreads past the ring, and past the shift by which the pull moves its crest, the integrand is
-        # below 1e-30 of its crest; on a bounded range 200 nodes are exact for so smooth a function.
+        # Twelve spreads beyond the ring, and beyond the shift of its peak by the pull, the integrand is below
+        # 1e-30 of its peak; on a bounded range, 200 nodes are exact for such a smooth function.
         end = self.radius**2 + 12 * self.spread + self.pull * self.spread**2 / (2 * self.radius)
         node, weight = np.polynomial.legendre.leggauss(200)
         rho = 0.5 * end * (node + 1)
@@ -120,9 +120,9 @@ class Ring(AbstractToyTarget):
         return math.log(math.pi * 0.5 * end * (weight @ (radial * np.i0(self.pull * np.sqrt(rho)))))
 
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, " dim"]:
-        # Exact rejection. The angle is proposed uniform and rho normal; from e.x <= |x| = sqrt(rho) <=
-        # (R^2 + rho) / 2R, the bound that tilts the normal is again a normal, with its mean moved by
-        # kappa w^2 / 2R. About four in ten are accepted.
+        # Exact rejection sampling. Propose a uniform angle and a normal rho. Since e.x <= |x| = sqrt(rho) <=
+        # (R^2 + rho) / 2R, weighting rho by the exponential of kappa times this bound gives a normal again,
+        # with its mean moved by kappa w^2 / 2R. About four in ten proposals are accepted.
         slope = self.pull / (2 * self.radius)
         mean = self.radius**2 + slope * self.spread**2
 
@@ -139,15 +139,15 @@ class Ring(AbstractToyTarget):
 
 
 class Mixture(AbstractToyTarget):
-    r"""Three unequal Gaussians in the plane, near enough to be joined.
+    r"""Three unequal normal distributions in the plane, close enough to overlap.
 
-    Densities lack their $1/2\pi$, so $Z = 2\pi \sum_k \text{mass}_k$.
+    Their densities lack the factor $1/2\pi$, so $Z = 2\pi \sum_k \text{mass}_k$.
     """
 
     name = "mixture"
     masses = (1.5, 0.9, 0.6)  # integrals
     means = ((-1.0, -0.6), (1.5, 0.4), (-0.2, 2.0))
-    # Of the lower Cholesky factors of the covariances: l_11, l_21, l_22.
+    # Entries l_11, l_21, l_22 of the lower Cholesky factors of the covariances.
     roots = ((0.9, 0.5, 0.5), (0.5, -0.3, 0.8), (1.1, 0.0, 0.4))
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -174,7 +174,7 @@ class Funnel(AbstractToyTarget):
     r"""Leaning funnel: the first coordinate sets the scale of the others.
 
     $v \sim N(0, s^2)$ and $x_i \mid v \sim N(\ell v,\; e^{v})$ for the other $d - 1$. Neal's funnel has
-    $s = 3$, $\ell = 0$; this one is milder, and leans so that a change of any sign shows.
+    $s = 3$, $\ell = 0$; this one is milder, and leans so that tests notice a change of any sign.
     $Z = (2\pi)^{d/2} s$.
     """
 
@@ -199,13 +199,13 @@ class Funnel(AbstractToyTarget):
 class Correlated(AbstractToyTarget):
     r"""Skewed coordinates, each correlated with the next.
 
-    $x_i = \sinh(\operatorname{arsinh} z_i + \epsilon)$ (Jones and Pewsey 2009), where $z$ is Gaussian with
+    $x_i = \sinh(\operatorname{arsinh} z_i + \epsilon)$ (Jones and Pewsey 2009), where $z$ is normal with
     unit variances and $\mathrm{Corr}(z_i, z_j) = r^{|i-j|}$: a chain in which $z_{i+1} - r z_i$ is
     independent of the past, with variance $1 - r^2$. Hence $Z = (2\pi)^{d/2} (1 - r^2)^{(d-1)/2}$.
     """
 
     name, is_planar = "correlated", False
-    correlation, skew = 0.8, 0.5  # r between neighbours, and epsilon: positive leans to the right
+    correlation, skew = 0.8, 0.5  # r between neighbours, and epsilon: positive skews to the right
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         z = jnp.sinh(jnp.arcsinh(x) - self.skew)

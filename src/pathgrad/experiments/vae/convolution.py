@@ -1,19 +1,19 @@
-"""Convolutions of images, plain and transposed, with derivatives that are quick on a CPU.
+"""Convolutions of images, plain and transposed, whose derivatives are fast on a CPU.
 
-XLA's own convolutions are slow to differentiate on a CPU, and slow when transposed. Here strides go first:
-the phases of an image become channels, so that every layer is a convolution of stride one. What remains is
-chosen by the kernel alone (`_correlate`): a kernel as large as the image is a matrix product; sides of 3 and
-5 go through `_winograd`; the rest is left to XLA. Other devices use XLA throughout.
+XLA's own convolutions are slow on a CPU when transposed or differentiated. Here strides are removed first:
+the phases of an image become channels, so that every layer is a convolution of stride one. The kernel then
+decides (`_correlate`): one as large as the image is a matrix product; sides of 3 and 5 use `_winograd`; the
+rest is left to XLA. Other devices use XLA throughout.
 
-Winograd's way: tiles of the image and the kernel are polynomials, evaluated at a few points; there the
-convolution is a product, and 4x4 of its values are interpolated. So a 5x5 kernel needs 64 products where the
-plain sum has 400, and all of them, derivatives too, are matrix products over the channels. In float32 the
+Winograd's method treats tiles of the image and the kernel as polynomials and evaluates them at a few points,
+where the convolution is a product; interpolation gives 4x4 of its values. A 5x5 kernel needs 64 products
+instead of 400, and all of them, derivatives included, are matrix products over the channels. In float32 the
 error is about 5e-6 of the root mean square.
 
 Value and both derivatives of all layers, batch 100, on one core: 5.6 s by XLA and 0.9 s here for 28x20
 images, 10.8 s and 1.1 s for 28x28. This is with large pages, which save a tenth of our time in page faults:
-with glibc, start Python with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`. `benchmarks/convolutions.py` has the
-layers one by one; the least gain, none, is with stride 2 on 14x10.
+with glibc, start Python with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`. `benchmarks/convolutions.py` times the
+layers one by one; with stride 2 on 14x10 there is no gain.
 """
 
 import functools
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 SIDE = 4  # values along a side of a tile
-# Where polynomials are evaluated, by the side of the kernel; infinity comes last and is not written.
+# Points where the polynomials are evaluated, by the side of the kernel; a last point, infinity, is implied.
 POINTS = {3: (0.0, 1.0, -1.0, 2.0, -2.0), 5: (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)}
 
 
@@ -37,7 +37,7 @@ def convolve(
     stride: int = 1,
     padding: int = 0,
 ) -> Float[Array, "batch h w out"]:
-    """Correlate images with a kernel, zeros around the images, as PyTorch's `conv2d`."""
+    """Correlate zero-padded images with a kernel, like PyTorch's `conv2d`."""
     if not _rewrites():
         pads = ((padding, padding),) * 2
         return lax.conv_general_dilated(x, weight, (stride, stride), pads, dimension_numbers=LAYOUT)
@@ -83,12 +83,12 @@ def convolve_transposed(
 
 
 def _rewrites() -> bool:
-    """Whether to go around XLA's convolutions: only on a CPU."""
+    """Return whether to bypass XLA's convolutions: only on a CPU."""
     return jax.default_backend() == "cpu"
 
 
 def _pad(x: Array, pads: list[tuple[int, int]]) -> Array:
-    """Put zeros around images, or cut them where the padding is negative."""
+    """Pad images with zeros, or crop them where the padding is negative."""
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *((*p, 0) for p in pads), (0, 0, 0)])
 
 
@@ -126,13 +126,13 @@ def _chunk(batch: int, tiles: int, channels: tuple[int, ...]) -> int:
     """Return how many images to handle at a time.
 
     Few, so that the transforms stay in the cache: 32 to 256 channels on 28x20 images take 0.31 s with 175
-    tiles and 0.40 s with 350 to 700. But each chunk reads and writes the whole kernel, so more where the
-    kernel is large beside a tile: 256 to 128 channels on 7x5 images take 0.16, 0.09, 0.07 s with 50, 175,
-    400 tiles.
+    tiles and 0.40 s with 350 to 700. But each chunk reads and writes the entire kernel, so more if the kernel
+    is large compared with a tile: 256 to 128 channels on 7x5 images take 0.16, 0.09, 0.07 s with 50, 175, 400
+    tiles.
     """
     c, out = channels
     wanted = max(1, max(175, 8 * c * out // (c + out)) / tiles)
-    # Without a divisor near by, images of zeros fill the last chunk, which copies everything once more.
+    # Without a divisor nearby, zero images pad the last chunk, which costs a copy of everything.
     divisors = [n for n in range(1, batch + 1) if batch % n == 0 and n <= 1.25 * wanted]
     return divisors[-1] if 2 * divisors[-1] >= wanted else min(batch, round(wanted))
 
@@ -141,7 +141,7 @@ def _chunk(batch: int, tiles: int, channels: tuple[int, ...]) -> int:
 def _matrices(taps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices for values (points, side), kernels (points, taps) and tiles (points, points).
 
-    Rows are powers of a point. The last is infinity, where only the leading coefficient counts.
+    Rows are powers of a point. The last point is infinity, where only the leading coefficient counts.
     """
     p = np.array(POINTS[taps])
     scale = np.array([np.prod([a - b for b in p if b != a]) for a in p] + [1.0])[:, None]
@@ -185,7 +185,7 @@ def _transform_tiles(x: Array, points: tuple[int, int]) -> Array:
 def _overlap(x: Array, axis: int) -> Array:
     """Add tiles where they overlap: pixels from the points on the first axis, one tile more on `axis`.
 
-    Two terms, each moved by whole tiles: a fifth of the time that JAX's own transpose of the slices takes.
+    Two terms, each shifted by full tiles, take a fifth of the time of JAX's own transpose of the slices.
     """
     low, high = [(0, 0, 0)] * x.ndim, [(0, 0, 0)] * x.ndim
     low[axis], high[axis] = (0, 1, 0), (1, 0, 0)
@@ -234,10 +234,10 @@ def _products(a: Array, b: Array, contract: tuple[int, int]) -> Array:
 def _winograd(
     x: Float[Array, "chunks batch height width channels"], kernel: Float[Array, "nh nw channels out"]
 ) -> Float[Array, "chunks batch h w out"]:
-    """Correlate images, in sizes that are whole tiles, with a transformed kernel, chunk by chunk.
+    """Correlate images, whose sizes are multiples of a tile, with a transformed kernel, chunk by chunk.
 
-    The rule for derivatives transforms the tiles again: to keep them would take several times the memory of
-    the images, and costs as much time.
+    The derivative rule transforms the tiles again: storing them would take several times the memory of the
+    images, and as much time.
     """
     points = (kernel.shape[0], kernel.shape[1])
     tiles = ((x.shape[2] - points[0]) // SIDE + 1, (x.shape[3] - points[1]) // SIDE + 1)

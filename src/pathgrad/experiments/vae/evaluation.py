@@ -1,4 +1,4 @@
-"""How good a trained autoencoder is: ELBO and likelihood of images, without noise in the divergence."""
+"""Evaluate a trained autoencoder: ELBO and likelihood of images, with exact divergences."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,33 +19,33 @@ from .model import Autoencoder
 
 Tell = Callable[[int], None]
 
-# Bytes of the matrices that exact divergences need, and of logits: what is computed at a time.
+# Limit, in bytes, for the matrices of exact divergences and for the logits that are in memory at a time.
 _BYTES = 2**28
-_BATCH = 100  # by which the authors average
+_BATCH = 100  # the authors average over batches of this size
 
 
 class Bound(NamedTuple):
-    """The two terms of the negative ELBO of each image, in nats, from one draw."""
+    """The two terms of each image's negative ELBO, in nats, from one draw."""
 
     reconstruction: np.ndarray
     kl: np.ndarray
-    evaluations: np.ndarray  # of the fields, in each batch
+    evaluations: np.ndarray  # field evaluations, for each batch
 
     @property
     def each(self) -> np.ndarray:
-        """The negative ELBOs."""
+        """The negative ELBO of each image."""
         return self.reconstruction + self.kl
 
     def mean_of_batches(self, batch: int) -> float:
         """Return the mean over batches of their means, as the authors report it.
 
-        It is not the mean over images where the last batch is smaller: its images then count for more.
+        If the last batch is smaller this is not the mean over images: those of the last batch count for more.
         """
         parts = [self.each[i : i + batch].mean() for i in range(0, len(self.each), batch)]
         return float(np.mean(parts))
 
     def numbers(self, pixels: int) -> dict[str, Any]:
-        """Return means over images; their errors say nothing about another training."""
+        """Return means over images; their errors do not include the variation between trainings."""
         return {
             "images": len(self.each),
             "failed": int(np.sum(~np.isfinite(self.each))),
@@ -60,9 +60,9 @@ class Bound(NamedTuple):
         }
 
     def shift(self, fine: "Bound") -> dict[str, float]:
-        """Say how far the negative ELBOs move with twice the solver's accuracy."""
-        moved = fine.each - self.each
-        return {"solver_shift": float(np.mean(moved)), "solver_shift_rms": float(np.sqrt(np.mean(moved**2)))}
+        """Return how far the negative ELBOs move at twice the solver accuracy."""
+        shift = fine.each - self.each
+        return {"solver_shift": float(np.mean(shift)), "solver_shift_rms": float(np.sqrt(np.mean(shift**2)))}
 
 
 def _error(values: np.ndarray) -> float:
@@ -79,20 +79,20 @@ def negative_elbos(
     tell: Tell = lambda done: None,
 ) -> Bound:
     """Return the negative ELBO of each image, with exact divergences."""
-    found, mesh = [], pg.devices.mesh_for(None)
+    batches, mesh = [], pg.devices.mesh_for(None)
     model = pg.devices.replicated(model, mesh)
     for i, (part, _) in enumerate(pg.Data(images).in_turn(batch)):
-        given = pg.devices.replicated((part, jr.fold_in(key, i)), mesh)
-        terms = _exact_terms(model, *given, refine, _chunk(model), mesh)
-        found.append(jax.tree.map(np.asarray, terms))
+        inputs = pg.devices.replicated((part, jr.fold_in(key, i)), mesh)
+        terms = _exact_terms(model, *inputs, refine, _chunk(model), mesh)
+        batches.append(jax.tree.map(np.asarray, terms))
         tell(min(len(images), (i + 1) * batch))
     n = len(images)
-    reconstruction, kl = (np.concatenate([f[k] for f in found]).astype(np.float64)[:n] for k in (0, 1))
-    return Bound(reconstruction, kl, np.stack([f[2] for f in found]))
+    reconstruction, kl = (np.concatenate([b[k] for b in batches]).astype(np.float64)[:n] for k in (0, 1))
+    return Bound(reconstruction, kl, np.stack([b[2] for b in batches]))
 
 
 def _terms(model: Autoencoder, flow: pg.Flow, images: Array, keys: Array, chunk: int) -> tuple[Array, ...]:
-    """Return both terms of the negative ELBO of each image from a draw of its flow, and field evaluations."""
+    """Return both terms of each negative ELBO, from one draw, and the number of field evaluations."""
     draw = flow.draw("log_q", key=keys, n=keys.shape[0], chunk=chunk)
     assert draw.log_q is not None
     kl = draw.log_q - jax.vmap(model.log_prior)(draw.x)
@@ -112,7 +112,7 @@ def _exact_terms(model: Autoencoder, images: Array, key: Any, refine: int, chunk
 
 
 def _chunk(model: Autoencoder) -> int:
-    """Return how many draws with updates of their own to solve at a time."""
+    """Return how many draws, each with its own numbers for the divergence, to solve at a time."""
     most = max((family.prepared_size for family in model.flow.families), default=1)
     return max(1, _BYTES // (4 * most))
 
@@ -125,21 +125,21 @@ class Likelihood(NamedTuple):
 
 
 def likelihood_numbers(
-    found: Sequence[Likelihood], bound: np.ndarray, *, samples: int, pixels: int
+    estimates: Sequence[Likelihood], bound: np.ndarray, *, samples: int, pixels: int
 ) -> dict[str, Any]:
-    """Return means over the images whose likelihood is known, beside their `bound`; nothing without any."""
-    if not found:
+    """Return means over the images with a likelihood, beside their `bound`; `None` if there are none."""
+    if not estimates:
         names = ("err", "bits_per_dim", "images", "samples", "effective_samples", "images_negative_elbo")
         return {"nll": None} | dict.fromkeys(f"nll_{name}" for name in names)
-    nll = -np.array([one.log_p for one in found])
+    nll = -np.array([one.log_p for one in estimates])
     return {
         "nll": float(nll.mean()),
         "nll_err": _error(nll),
         "nll_bits_per_dim": float(nll.mean()) / (pixels * math.log(2)),
-        "nll_images": len(found),
+        "nll_images": len(estimates),
         "nll_samples": samples,
-        "nll_effective_samples": float(np.median([one.effective for one in found])),
-        # To compare it with.
+        "nll_effective_samples": float(np.median([one.effective for one in estimates])),
+        # For comparison with the NLL.
         "nll_images_negative_elbo": float(bound.mean()),
     }
 
@@ -153,10 +153,10 @@ def likelihoods(
     refine: int = 1,
     tell: Tell = lambda done: None,
 ) -> Iterator[Likelihood]:
-    r"""Estimate $\ln p(x)$ of images one by one, in the memory of a chunk of draws.
+    r"""Estimate $\ln p(x)$ of images one by one, with one chunk of draws in memory.
 
-    The log of a mean of weights is biased downwards, less so with more draws: a bound between the ELBO and
-    the likelihood. (With a noisy divergence it would be biased upwards, and no bound.)
+    The log of a mean of weights is biased downwards, less so with more draws: it is a bound between the ELBO
+    and the likelihood. (With a noisy divergence it would be biased upwards, and be no bound.)
     """
     # Of a decoder's widest layer at full resolution.
     numbers = math.prod(images.shape[1:]) * max(model.likelihood.outputs, 64)
@@ -165,13 +165,13 @@ def likelihoods(
     model = pg.devices.replicated(model, mesh)
     for i, image in enumerate(images):
         pixels = pg.devices.replicated(jnp.asarray(image), mesh)
-        flow, own_key, found = _flow_of_one(model, pixels), jr.fold_in(key, i), []
+        flow, image_key, parts = _flow_of_one(model, pixels), jr.fold_in(key, i), []
         for j in range(math.ceil(samples / chunk)):
-            part_key = pg.devices.replicated(jr.fold_in(own_key, j), mesh)
+            part_key = pg.devices.replicated(jr.fold_in(image_key, j), mesh)
             part = _log_weights(model, flow, pixels, part_key, refine, chunk, mesh)
-            found.append(np.asarray(part, np.float64))
+            parts.append(np.asarray(part, np.float64))
             tell(i * samples + min(samples, (j + 1) * chunk))
-        log_weight = np.concatenate(found)[:samples]
+        log_weight = np.concatenate(parts)[:samples]
         weight = np.exp(log_weight - log_weight.max())
         effective = weight.sum() ** 2 / np.square(weight).sum()
         yield Likelihood(float(log_weight.max() + np.log(weight.mean())), float(effective))
@@ -179,7 +179,7 @@ def likelihoods(
 
 @eqx.filter_jit
 def _flow_of_one(model: Autoencoder, image: Array) -> pg.Flow:
-    """Return the flow of an image as one of which any number can be drawn."""
+    """Return the flow of one image, from which any number of draws can be taken."""
     return one_draw(model.posterior(image[None]).exact())
 
 
@@ -200,7 +200,7 @@ def _log_weights(
 
 @eqx.filter_jit
 def reconstructions(model: Autoencoder, images: Array, *, key: Any) -> Float[Array, "n h w"]:
-    """Return the mean pixels that the decoder makes of one draw of each image's posterior."""
+    """Return the decoder's mean pixels for one draw from each image's posterior."""
     z = model.posterior(images).draw("x", key=key, n=images.shape[0], chunk=images.shape[0]).x
     return model.likelihood.mean(model.decoder(z))
 
@@ -209,7 +209,7 @@ def reconstructions(model: Autoencoder, images: Array, *, key: Any) -> Float[Arr
 def prior_draws(
     model: Autoencoder, *, key: Any, n: int
 ) -> tuple[Float[Array, "n latent"], Float[Array, "n h w"], Array]:
-    """Draw from the prior: latent vectors, the mean pixels that they stand for, and images."""
+    """Draw from the prior: latent vectors, their mean pixels, and images."""
     latent_key, pixel_key = jr.split(key)
     z = jax.vmap(lambda k: model.prior.draw(key=k)[0])(jr.split(latent_key, n))
     outputs = model.decoder(z)

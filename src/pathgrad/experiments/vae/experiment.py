@@ -1,4 +1,4 @@
-"""Variational autoencoders of images. No JAX here: the command line answers for help."""
+"""Variational autoencoders of images. No JAX here: the command line imports this to print help."""
 
 import dataclasses
 import math
@@ -15,13 +15,13 @@ from .verdict import read_verdict
 from .words import explained, warming_up
 
 _CURVES = (
-    pg.Quantity("loss", "loss of training", means="nats per image; down is better"),
-    pg.Quantity("kl", "KL term", means="nats per image that the latent code takes"),
-    # Noise of the divergence, and a decoder that is trained too, keep it from vanishing.
+    pg.Quantity("loss", "training loss", means="nats per image; down is better"),
+    pg.Quantity("kl", "KL term", means="nats per image spent on the latent code"),
+    # It does not vanish, because the divergence is noisy and the decoder is trained too.
     pg.Quantity("gradient_norm", "gradient norm", axis="log", means="of the flow and both networks together"),
     pg.Quantity("gradient_snr", "signal-to-noise ratio of the gradient", axis="log", means="up is better"),
-    pg.Quantity("evaluations", "field evaluations of a step", means="what the ODE solver had to do"),
-    pg.Quantity("evaluations_backward", "field evaluations of the backward pass", means="of the adjoint"),
+    pg.Quantity("evaluations", "field evaluations of a step", means="work of the ODE solver"),
+    pg.Quantity("evaluations_backward", "field evaluations of the backward pass", means="the adjoint's work"),
 )
 _REACHED = (pg.Quantity("epochs", "epochs"), pg.Quantity("best_epoch", "best epoch"))
 _COSTS = (
@@ -41,12 +41,12 @@ class VaeExperiment(pg.AbstractExperiment):
     Options: ClassVar[type] = AutoencoderOptions
     EvaluateOptions: ClassVar[type] = AutoencoderEvaluateOptions
     presets: ClassVar[Mapping[str, str]] = {
-        "cpu": "a compact model, trained for a CPU core and an hour or less, with sizes for each data set",
-        "paper": "the published model and training of the data set: for a GPU and a day",
+        "cpu": "a compact model for one CPU core and an hour or less, with sizes for each data set",
+        "paper": "the published model and training for the data set, meant for a day on a GPU",
         "tiny": "a small dense network, to try things out in a minute",
     }
-    # A checkpoint holds the weights four times: now, at their best, and the optimiser's two moments (and a
-    # fifth time where their average is kept).
+    # Long, since a checkpoint holds arrays of the size of the weights four times: the current and the best
+    # weights, and the optimiser's two moments (five times with an average of the weights).
     checkpoint_seconds: ClassVar[float] = 300.0
     silent: ClassVar[tuple[str, ...]] = ("training.seed", "data", "training.epochs")
     told: ClassVar[tuple[str, ...]] = ("dataset", "training.estimator")
@@ -58,18 +58,18 @@ class VaeExperiment(pg.AbstractExperiment):
         return preset(given.get("preset", "cpu"), given.get("dataset", "mnist"))
 
     def settled(self, options: AutoencoderOptions) -> tuple[AutoencoderOptions, list[str]]:
-        """Name the folder and the data that are there, and say so where these are not what was asked for."""
-        if options.data is not None:  # a run is evaluated from other places than it was trained from
+        """Resolve the folder and the data set, with a note if it is not the data set that was asked for."""
+        if options.data is not None:  # a run may be evaluated from another directory
             data = str(Path(options.data).expanduser().resolve())
             options = dataclasses.replace(options, data=data)
-        found = resolve(options.dataset, data_folder(options.data))
-        if found == options.dataset:
+        dataset = resolve(options.dataset, data_folder(options.data))
+        if dataset == options.dataset:
             return options, []
         note = (
-            f"chardata.mat of {options.dataset} is not there; training on {found}, whose likelihoods cannot "
-            "be compared with published ones."
+            f"chardata.mat of {options.dataset} was not found; training on {dataset} instead, whose "
+            "likelihoods cannot be compared with published ones."
         )
-        return dataclasses.replace(options, dataset=found), [note]  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(options, dataset=dataset), [note]  # pyright: ignore[reportArgumentType]
 
     def build(self, options: AutoencoderOptions) -> Any:
         from .problem import AutoencoderProblem
@@ -89,17 +89,15 @@ class VaeExperiment(pg.AbstractExperiment):
         return "epoch", pg.number_in(options.get("training"), "epochs")
 
     def doubts(self, runs: Sequence[pg.Run], seconds: float) -> list[str]:
-        """Say whether the KL warm-up was over after so many seconds of training."""
+        """Return a caveat if the KL warm-up was not over after so many seconds of training."""
         rows = [row for run in runs for row in [row for row in run.rows if row.seconds <= seconds][-1:]]
         weights = [beta for row in rows if (beta := warming_up(row)) is not None]
-        said = f"The KL warm-up of {runs[0].method} was not over there: the KL term weighed"
-        return [f"{said} {min(weights):.2g}."] if weights else []
+        caveat = f"The KL warm-up of {runs[0].method} was not over at that point: the KL term had weight"
+        return [f"{caveat} {min(weights):.2g}."] if weights else []
 
     def followed(self, options: pg.OptionsTable) -> pg.Quantity:
-        means = "of images that are not trained on; down is better"
-        return self._likelihood(
-            options, "validation", "negative ELBO of the validation", means=means, best=True
-        )
+        means = "on images not used for training; down is better"
+        return self._likelihood(options, "validation", "validation negative ELBO", means=means, best=True)
 
     def result(self, options: pg.OptionsTable) -> pg.Quantity:
         return self._likelihood(options, "negative_elbo", "negative ELBO", compared=True)
@@ -117,12 +115,12 @@ class VaeExperiment(pg.AbstractExperiment):
             pg.Quantity("epoch", "epoch"),
             self._likelihood(options, "best_validation", "best validation"),
             self.result(options),
-            self._likelihood(options, "negative_elbo_by_batch", "by batch, as the authors average"),
+            self._likelihood(options, "negative_elbo_by_batch", "averaged by batch, as in the paper"),
             pg.Quantity("bits_per_dim", "bits/dim", "{:.4f}"),
             pg.Quantity("reconstruction", "reconstruction", "{:.2f}", "nats"),
             pg.Quantity("kl", "KL", "{:.2f}", "nats"),
             self._likelihood(options, "nll", "NLL", compared=True),
-            # Fewer draws make it larger, and other images are other ones: then it cannot be compared.
+            # The NLL depends on the images and on the number of draws, so comparisons show both.
             pg.Quantity("nll_images", "NLL images", "count", compared=True),
             pg.Quantity("nll_samples", "NLL draws", "count", compared=True),
             self._likelihood(options, "nll_images_negative_elbo", "negative ELBO of the same images"),
@@ -132,7 +130,7 @@ class VaeExperiment(pg.AbstractExperiment):
         )
 
     def _likelihood(self, options: pg.OptionsTable, name: str, title: str, **more: Any) -> pg.Quantity:
-        """Return a quantity in the unit of the data set: for shades of grey, bits per pixel are usual."""
+        """Return a quantity in the unit of the data set: bits per pixel for grey images, nats for others."""
         source = SOURCES.get(self.problem(options))
         if source is None or source.levels == 2:
             return pg.Quantity(name, title, "{:.2f}", "nats", better=-1, **more)
@@ -145,7 +143,7 @@ class VaeExperiment(pg.AbstractExperiment):
         return [*_REACHED, *best, *(quantity for quantity in measured if quantity.compared), *_COSTS]
 
     def totals(self, rows: Sequence[pg.Row]) -> dict[str, Any]:
-        """Return the epochs of a training, and the mean field evaluations of all its steps."""
+        """Return the number of epochs, and the mean number of field evaluations per step."""
         epochs = [epoch for row in rows if (epoch := row.value("epoch")) is not None]
         return {
             "epochs": epochs[-1] if epochs else None,
@@ -160,13 +158,13 @@ class VaeExperiment(pg.AbstractExperiment):
         return explained(runs)
 
     def warnings(self, run: pg.Run) -> list[str]:
-        """Say whether the KL warm-up is over."""
+        """Return a warning if the KL warm-up is not over."""
         beta = warming_up(run.last)
         if beta is None:
             return []
         return [
-            f"The KL warm-up is not over: the KL term weighs {beta:.2g} of 1. Train for more epochs, or with "
-            f"fewer `{pg.named('warmup_epochs')}`."
+            f"The KL warm-up is not over: the KL term has weight {beta:.2g}, not 1. Train for more epochs, "
+            f"or use fewer `{pg.named('warmup_epochs')}`."
         ]
 
     def panels(self) -> Mapping[str, pg.Panel]:

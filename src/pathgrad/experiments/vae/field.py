@@ -1,4 +1,4 @@
-"""A perceptron whose layers an encoder adapts to each image."""
+"""A neural network (MLP) whose layers an encoder adapts to each image."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"softplus": jax.nn.softplus,
 
 
 class Layer(eqx.Module):
-    """What all images share of a layer: an affine map in which time is one more input."""
+    """The part of a layer that all images share: an affine map with time as one more input."""
 
     weight: Float[Array, "in out"]
     time: Float[Array, " out"]
@@ -28,7 +28,7 @@ class Layer(eqx.Module):
 
 
 class Update(eqx.Module):
-    """What an image adds to a layer: a matrix of low rank, as two factors, and a bias."""
+    """The part of a layer that belongs to an image: a low-rank matrix, as two factors, and a bias."""
 
     inner: Leaf  # rank, in
     outer: Leaf  # rank, out
@@ -36,12 +36,12 @@ class Update(eqx.Module):
 
 
 class AmortisedField(pg.AbstractTractableField):
-    r"""A perceptron with a low-rank update of every layer, after Grathwohl et al. (2019).
+    r"""An MLP with a low-rank update of every layer, after Grathwohl et al. (2019).
 
     Each layer maps $h \mapsto W h + w\,t + b + V^\top U h + \hat b$, where $W, w, b$ are shared and
-    $U, V, \hat b$ belong to the image. The update does not act on time. Its factors are kept as arguments and
-    never become state of the solver. The divergence in closed form is that of `pathgrad.MLPField`, with the
-    sums $W + V^\top U$ for weights; the matrix it needs is made once per solve and image.
+    $U, V, \hat b$ belong to the image. The update does not act on time. Its factors are arguments of the
+    solver, never part of its state. The closed-form divergence is that of `pathgrad.MLPField`, with weights
+    $W + V^\top U$; the matrix it needs is computed once per solve and image.
     """
 
     layers: tuple[Layer, ...]
@@ -53,12 +53,12 @@ class AmortisedField(pg.AbstractTractableField):
         hidden = len(self.layers) - 1
         if hidden <= 2:
             return None
-        return f"it has {hidden} hidden layers, and only one or two are tractable."
+        return f"it has {hidden} hidden layers, and a closed form exists only for one or two."
 
     def _affine(self, i: int, t, h):
         layer, update = self.layers[i], self.updates[i]
-        own = (update.inner @ h) @ update.outer + update.bias
-        return h @ layer.weight + t * layer.time + layer.bias + own
+        image_part = (update.inner @ h) @ update.outer + update.bias
+        return h @ layer.weight + t * layer.time + layer.bias + image_part
 
     def __call__(self, t, x):
         h = x
@@ -68,13 +68,13 @@ class AmortisedField(pg.AbstractTractableField):
 
     def prepare(self):
         """Return the matrix (or vector) between the slopes of the hidden layers, as in `MLPField`."""
-        whole = [
+        weights = [
             layer.weight + update.inner.T @ update.outer
             for layer, update in zip(self.layers, self.updates, strict=True)
         ]
-        if len(whole) == 2:
-            return jnp.sum(whole[0].T * whole[1], axis=1)
-        return whole[1] * (whole[2] @ whole[0]).T
+        if len(weights) == 2:
+            return jnp.sum(weights[0].T * weights[1], axis=1)
+        return weights[1] * (weights[2] @ weights[0]).T
 
     def velocity_and_divergence(self, t, x, prepared):
         h, slopes = x, []
@@ -89,23 +89,23 @@ class AmortisedField(pg.AbstractTractableField):
 
 
 def layer_sizes(dim: int, width: int, depth: int) -> list[tuple[int, int]]:
-    """Return the sizes in and out of each layer of a field with `depth` hidden layers."""
+    """Return the input and output size of each layer of a field with `depth` hidden layers."""
     check_least(1, latent=dim, width=width, depth=depth)
     return list(itertools.pairwise([dim, *[width] * depth, dim]))
 
 
 def shared_layers(sizes: list[tuple[int, int]], *, key: Key[Array, ""]) -> tuple[Layer, ...]:
-    """Begin with PyTorch's weights for layers with time as one more input."""
+    """Return layers with time as one more input, initialised as in PyTorch."""
     layers = []
     for layer_key, (size_in, size_out) in zip(jr.split(key, len(sizes)), sizes, strict=True):
         bound = 1 / (size_in + 1) ** 0.5
-        all_ = jr.uniform(layer_key, (size_in + 2, size_out), minval=-bound, maxval=bound)
-        layers.append(Layer(all_[:-2], all_[-2], all_[-1]))
+        values = jr.uniform(layer_key, (size_in + 2, size_out), minval=-bound, maxval=bound)
+        layers.append(Layer(values[:-2], values[-2], values[-1]))
     return tuple(layers)
 
 
 def update_size(sizes: Sequence[tuple[int, ...]], rank: int) -> int:
-    """Return how many numbers an image gives to one field."""
+    """Return how many numbers the encoder supplies to one field for each image."""
     check_least(1, rank=rank)
     return sum(rank * (size_in + size_out) + size_out for size_in, size_out in sizes)
 
@@ -113,7 +113,7 @@ def update_size(sizes: Sequence[tuple[int, ...]], rank: int) -> int:
 def per_draw_updates(
     numbers: Float[Array, "batch update"], sizes: Sequence[tuple[int, ...]], rank: int
 ) -> tuple[Update, ...]:
-    """Cut the encoder's numbers into updates: layer by layer, both factors row by row, and the bias."""
+    """Split the encoder's numbers into updates: layer by layer, both factors row by row, then the bias."""
     updates, begin = [], 0
     for size_in, size_out in sizes:
         parts = []

@@ -1,4 +1,4 @@
-"""Pictures of autoencoders: images beside their reconstructions, draws, and how they were trained."""
+"""Figures of autoencoders: images and their reconstructions, draws, and training curves."""
 
 from collections.abc import Sequence
 
@@ -13,15 +13,15 @@ from pathgrad._words.text import plain
 
 from .words import warming_up
 
-_MOST_PAIRS, _MOST_SAMPLES = 24, 64  # more would be too small to be seen
+_MOST_PAIRS, _MOST_SAMPLES = 24, 64  # more would be too small to see
 
 
 def draw_pairs(axes: Axes, groups: Sequence[pg.Group]) -> str:
-    """Draw test images, and below each its reconstruction."""
+    """Show test images, each with its reconstruction below."""
     arrays, label = groups[0].first.arrays, groups[0].label
     originals, means = _images(arrays["originals"]), _images(arrays["reconstructions"])
     if originals.shape[1:] != means.shape[1:]:
-        raise pg.MissingData("test images and reconstructions are not of one size.")
+        raise pg.MissingData("test images and reconstructions differ in size.")
     shown = min(len(originals), len(means), _MOST_PAIRS)
     levels = int(arrays.get("levels", np.array(256)))
     originals, means = originals[:shown] / max(levels - 1, 1), means[:shown]
@@ -30,70 +30,70 @@ def draw_pairs(axes: Axes, groups: Sequence[pg.Group]) -> str:
     error = float(np.sqrt(np.mean((originals - means) ** 2)))
     return (
         f"{shown} test images, each above its reconstruction by {label}; root mean square difference of the "
-        f"pixels {error:.3f} of 1."
+        f"pixels {error:.3f} (on a scale from 0 to 1)."
     )
 
 
 def draw_samples(axes: Axes, groups: Sequence[pg.Group]) -> str:
     images = _images(groups[0].first.arrays["samples"])[:_MOST_SAMPLES]
     _show(axes, images)
-    mean = f"mean pixel {images.mean():.2f} of 1"
-    return f"{len(images)} images that {groups[0].label} draws from its prior; {mean}."
+    mean = f"mean pixel {images.mean():.2f} (on a scale from 0 to 1)"
+    return f"{len(images)} images drawn from the prior of {groups[0].label}; {mean}."
 
 
 def _images(array: np.ndarray) -> np.ndarray:
     if array.ndim != 3:
-        raise pg.MissingData("what the evaluation has kept are no images.")
+        raise pg.MissingData("the stored arrays are not images.")
     return np.asarray(array, float)
 
 
 def _show(axes: Axes, images: np.ndarray, gap: int = 2) -> None:
     room = axes.get_window_extent()
     axes.imshow(tiled(images, room.width / room.height, gap), cmap="gray", vmin=0, vmax=1)
-    axes.set_anchor("N")  # pictures side by side begin at one height
+    axes.set_anchor("N")  # align the tops of panels side by side
     axes.set_axis_off()
 
 
 def draw_validation(axes: Axes, groups: Sequence[pg.Group]) -> str:
-    """Draw the validation against epoch; of a run alone, the bound of training and test images too.
+    """Plot the validation curve over epochs; for a single run, also the bounds of training and test images.
 
-    Whatever the KL term weighed in training, it is the negative ELBO itself.
+    All are the negative ELBO with the full KL term, whatever its weight in training.
     """
     runs, first = [run for group in groups for run in group.runs], groups[0].first
     quantity = first.experiment.followed(first.options)
     further = _draw_further(axes, runs[0], quantity) if len(runs) == 1 else []
-    said = ""
-    if any(run.best for run in runs) or not axes.lines:  # without either, it says what is missing
-        said = curve_panel(quantity, "epoch", is_followed=True).draw(axes, groups)
+    caption = ""
+    if any(run.best for run in runs) or not axes.lines:  # without either, it reports what is missing
+        caption = curve_panel(quantity, "epoch", is_followed=True).draw(axes, groups)
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, series.interesting(further)[0] - 0.06 * (high - low)), high)
     _shade_warmup(axes, runs)
     axes.set(xlabel="epoch", ylabel=f"negative ELBO ({quantity.unit})")
     bests = [run.best for run in runs if run.best is not None]
     best = [f"{quantity.write(quantity.value(b.to_json()))} at epoch {plain(b.epoch)}" for b in bests]
-    return f"{said} At best: {', '.join(best) or 'not known yet'}.".strip()
+    return f"{caption} At best: {', '.join(best) or 'not known yet'}.".strip()
 
 
 def _draw_further(axes: Axes, run: pg.Run, quantity: pg.Quantity) -> list[series.Points]:
-    """Draw the bound of the training images, smoothed, and a diamond for that of the test images."""
-    # The loss is another number where the KL term does not weigh in full.
+    """Plot the smoothed bound of the training images, and a diamond for that of the test images."""
+    # Not the loss, which differs while the KL term has less than full weight.
     parts = [(row, row.value("reconstruction"), row.value("kl")) for row in run.rows]
     both = [(row.value("epoch"), a + b) for row, a, b in parts if a is not None and b is not None]
     x, values = series.points_of(both)
     smooth = x, series.rolling_mean(values, series.usual_window(len(values))) / quantity.scale
     line(axes, *smooth, color=SOFT, lw=1.2, label="training images (rolling mean)")
-    found = run.experiment.result(run.options).value(run.evaluation)
-    test = series.points_of([(pg.number_in(run.evaluation, "epoch"), found)])
+    bound = run.experiment.result(run.options).value(run.evaluation)
+    test = series.points_of([(pg.number_in(run.evaluation, "epoch"), bound)])
     line(axes, *test, ls="none", marker="D", color=INK, label="test images", zorder=4)
     return [smooth, test]
 
 
 def _shade_warmup(axes: Axes, runs: Sequence[pg.Run]) -> None:
-    """Shade the epochs in which the KL term did not weigh in full."""
+    """Shade the epochs in which the KL term had less than full weight."""
     rows = [row for run in runs for row in run.rows if warming_up(row) is not None]
     early = [epoch for row in rows if (epoch := row.value("epoch")) is not None]
     if early:
-        # With an edge, else what explains the shading in a legend would not be seen on it.
+        # With an edge, so that the patch is visible in the legend.
         how: How = {"facecolor": RULE, "edgecolor": SOFT, "lw": 0.5, "alpha": 0.55, "zorder": 0}
         axes.axvspan(0, max(early), label="KL warm-up", **how)
 

@@ -1,4 +1,4 @@
-"""Affine, convolutional and gated layers, with PyTorch's initial weights or normal ones."""
+"""Affine, convolutional and gated layers, initialised as in PyTorch or with normal weights."""
 
 import math
 
@@ -16,7 +16,7 @@ Kernel = int | tuple[int, int]  # its side, or its shape
 def uniform(
     shape: tuple[int, ...], fan_in: int, *, key: Key[Array, ""]
 ) -> tuple[Float[Array, "..."], Float[Array, " out"]]:
-    """Return weights, and biases for their last axis, uniform within one over the root of the fan-in."""
+    """Return weights, and biases for their last axis, uniform within +-1 / sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
     weight_key, bias_key = jr.split(key)
     weight = jr.uniform(weight_key, shape, minval=-bound, maxval=bound)
@@ -39,7 +39,7 @@ class Affine(eqx.Module):
 
     @classmethod
     def random(cls, size_in: int, size_out: int, *, key: Key[Array, ""]) -> "Affine":
-        """Begin with PyTorch's weights for a linear layer."""
+        """Initialise as PyTorch's linear layer."""
         return cls(*uniform((size_in, size_out), size_in, key=key))
 
     @classmethod
@@ -80,12 +80,12 @@ class Convolution(eqx.Module):
 
 
 class GatedConvolution(eqx.Module):
-    """A convolution times the sigmoid of another one of the same shape; no other nonlinearity.
+    """A convolution times the sigmoid of another one (the gate); no other nonlinearity.
 
-    Both are one convolution here, with the gate's channels after those that it opens. A kernel given by its
-    side has zeros around the image, half its width, so that with stride 1 the size stays. One given by its
-    shape has none: it turns an image into a point, or back.
-    A transposed one makes images larger by its stride instead of smaller.
+    Both are computed as one convolution, with the gate's channels last. If the kernel is given by its side,
+    images are zero-padded by half of it, so that stride 1 keeps their size. If it is given by its shape there
+    is no padding: it turns an image into a single pixel, or the reverse. Transposed, it enlarges images by
+    its stride instead of shrinking them.
     """
 
     weight: Float[Array, "kh kw in out"]
@@ -104,9 +104,9 @@ class GatedConvolution(eqx.Module):
         stride: int = 1,
         transposed: bool = False,
     ) -> None:
-        """Begin with PyTorch's weights.
+        """Initialise as PyTorch does.
 
-        For transposed convolutions its fan-in counts *output* channels, which is odd, and kept.
+        For transposed convolutions its fan-in counts *output* channels, which is odd but kept.
         """
         (kh, kw), self.padding = ((kernel, kernel), kernel // 2) if isinstance(kernel, int) else (kernel, 0)
         fan_in = kh * kw * (size_out if transposed else size_in)

@@ -1,4 +1,4 @@
-"""From options to an autoencoder and its training. Built on public names only."""
+"""Build an autoencoder and its training from options, with public names only."""
 
 import dataclasses
 import math
@@ -54,7 +54,7 @@ class WarmUp:
     steps_per_epoch: int
 
     def __call__(self, step: Int[Array, ""] | int) -> Float[Array, ""]:
-        """Return the weight of a step, counted from zero."""
+        """Return the weight at a step, counted from zero."""
         epoch = jnp.asarray(step) // self.steps_per_epoch
         by_epoch = jnp.minimum((epoch + 1) / max(self.epochs, 1), 1.0)
         return by_epoch * jnp.minimum((jnp.asarray(step) + 1) / max(self.steps, 1), 1.0)
@@ -83,11 +83,11 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
             options.batch,
             block=options.block,
             average=options.average,
-            rate=pg.Trapezoid(options.rate_warmup, options.rate_hold),
+            rate=_rate(options),
         ),
         options.epochs * epoch,
         pg.Validation(
-            # No gradient is taken, and log q without its score is the cheapest.
+            # No gradient is needed here, and log q without its score is cheapest.
             pg.NegativeELBO(pg.Data(dataset.validation), pg.TotalGradient()),
             every=every,
             n=options.batch,
@@ -97,6 +97,11 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
         ),
         settle=settled,
     )
+
+
+def _rate(options: AutoencoderTrainOptions) -> pg.Trapezoid | None:
+    is_constant = not options.rate_warmup and options.rate_hold == 1
+    return None if is_constant else pg.Trapezoid(options.rate_warmup, options.rate_hold)
 
 
 def _optimizer(options: AutoencoderTrainOptions) -> optax.GradientTransformation:
@@ -171,9 +176,7 @@ def make_amortised_flow(
     """Return what turns features into the flow of a posterior."""
     flow, latent = options.flow, options.latent
     if not 0 < abs(flow.end_time) < math.inf:
-        raise pg.ArgumentError(
-            f"{pg.named('end_time')} must be a number other than zero, got {flow.end_time}."
-        )
+        raise pg.ArgumentError(f"{pg.named('end_time')} must be finite and not zero, got {flow.end_time}.")
     check_least(0, cnfs=flow.cnfs)
     divergence = make_divergence(flow.divergence, flow.depth, pg.Hutchinson(flow.probes, flow.noise))
     integrator = make_integrator(flow.solver, flow.solver_steps, flow.tolerance)
@@ -207,7 +210,7 @@ def make_amortised_flow(
 
 
 def check_training(training: AutoencoderTrainOptions) -> None:
-    """Raise unless the numbers make sense."""
+    """Raise an error unless the numbers make sense."""
     check_least(1, batch=training.batch, epochs=training.epochs, block=training.block)
     check_least(1, validate=training.validate)
     names = ("kl_warmup", "warmup_epochs", "rate_warmup", "patience")

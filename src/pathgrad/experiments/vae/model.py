@@ -12,7 +12,7 @@ from .networks import AbstractDecoder, AbstractEncoder
 
 
 class Joint(eqx.Module):
-    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, a standard normal prior included."""
+    r"""The target of an image's flow: $\ln p(x \mid z) + \ln p(z)$, with a standard normal prior."""
 
     decoder: AbstractDecoder
     likelihood: AbstractLikelihood
@@ -25,7 +25,7 @@ class Joint(eqx.Module):
 
 
 class Autoencoder(eqx.Module):
-    """A variational autoencoder whose posterior is a normal carried by continuous flows.
+    """A variational autoencoder whose posterior is a normal distribution transformed by continuous flows.
 
     Its parts can be chosen by themselves; what `pathgrad train vae` offers is put together in `making`.
 
@@ -59,7 +59,7 @@ class Autoencoder(eqx.Module):
         return self.likelihood.log_prob(self.decoder(z), images)
 
     def log_prior(self, z: Float[Array, " latent"]) -> Float[Array, ""]:
-        """Return the log density of one latent vector before any image is seen."""
+        """Return the prior log density of one latent vector."""
         return self.prior.log_prob(z)
 
     @property

@@ -1,4 +1,4 @@
-"""What can be chosen about an autoencoder, and what others chose. No JAX here: help is made of it."""
+"""Options of an autoencoder, and the published ones. No JAX here: the command line prints them as help."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass(frozen=True)
 class AmortisedFlowOptions:
-    """The posterior: a normal, carried by continuous flows that the encoder adapts to each image."""
+    """The posterior: a normal distribution, transformed by continuous flows adapted to each image."""
 
     cnfs: int = 2
     """Number of continuous flows, one after the other; 0 for a plain normal."""
@@ -63,14 +63,14 @@ class AmortisedFlowOptions:
     noise: Literal["gaussian", "rademacher"] = "gaussian"
     """Noise of the Hutchinson estimate; rademacher (signs) varies less."""
     probes: int = 1
-    """Noise vectors of the Hutchinson estimate."""
+    """Noise vectors per Hutchinson estimate."""
     adjoint: Literal["discrete", "backsolve"] = "discrete"
     """How gradients are computed: through each solver step, or by solving backwards (as the authors did)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderTrainOptions:
-    """The training."""
+    """Training of the autoencoder."""
 
     estimator: Estimator = "path"
     """Gradient of log q: along the path, in total, or by a second, frozen copy of the flow."""
@@ -81,8 +81,8 @@ class AutoencoderTrainOptions:
     rate_warmup: int = 500
     """Steps over which the learning rate grows from zero."""
     rate_hold: float = 0.25
-    """Share of the training after which the learning rate begins to fall, linearly to zero; 1 for never. How
-    long the training is, is known from --epochs, or measured where --max-seconds ends it earlier."""
+    """Fraction of the training after which the learning rate begins to fall, linearly to zero; 1 for never.
+    If the training time is limited, the number of steps that fit into it is measured first."""
     clip: float = 100.0
     """Shrink gradients longer than this; 0 for never."""
     average: float | None = 0.9995
@@ -110,27 +110,27 @@ class AutoencoderTrainOptions:
     """Stop after this much training time (compiling, validation and evaluation not counted). The learning
     rate falls to zero within it."""
     seed: int = 0
-    """Decides all random numbers but the split of the data."""
+    """Seed of all random numbers except the split of the data."""
     block: int = 10
-    """Steps to a row of metrics, and until Ctrl-C is heard; an epoch always ends one."""
+    """Steps per row of metrics, after which Ctrl-C takes effect; each epoch ends a block."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoencoderOptions:
-    """Train a variational autoencoder on images; its posterior is a normal carried by continuous flows.
+    """Train a variational autoencoder on images, with a posterior made of continuous flows.
 
     Loss and validation are in nats per image. `pathgrad evaluate` then gives ELBO and likelihood of the test
     images, with exact divergences.
     """
 
     dataset: DatasetName = "mnist"
-    """Images: `pathgrad data list` says which there are. freyfaces has 256 grey levels, the others are
-    black and white."""
+    """Data set; `pathgrad data list` shows which ones you have.
+    freyfaces has 256 grey levels, the others are black and white."""
     data: str | None = None
-    """Folder of the images; by default that of the environment variable PATHGRAD_DATA, else one in the
-    user's cache, where `pathgrad data download` puts them."""
+    """Folder of the images. By default the environment variable PATHGRAD_DATA,
+    else a folder in the user's cache; `pathgrad data download` uses the same."""
     split_seed: int = 123
-    """Decides which images of freyfaces (and omniglot) are for training, validation and test."""
+    """Seed of the split of freyfaces, and of the choice of omniglot's validation images."""
     latent: int = 64
     """Size of the latent vector."""
     likelihood: Literal["softmax", "logistic"] = "softmax"
@@ -142,7 +142,7 @@ class AutoencoderOptions:
 
     @property
     def name(self) -> str:
-        """For the run directory."""
+        """Name of the run directory."""
         return f"vae-{self.dataset}-{self.training.estimator}-s{self.training.seed}"
 
 
@@ -151,15 +151,15 @@ class AutoencoderEvaluateOptions:
     """The evaluation."""
 
     samples: int | None = None
-    """Draws for each image of the likelihood, by default 5000 (2000 for caltech)."""
+    """Draws per image for its likelihood, by default 5000 (2000 for caltech)."""
     nll_images: int = 0
-    """How many test images, chosen at random and the same for all runs, to estimate the likelihood of by
-    importance sampling. This takes long; Ctrl-C ends it, and keeps what there is. The ELBO is always of all
-    test images."""
+    """Number of test images whose likelihood to estimate by importance sampling (a fixed random choice).
+    This is slow; Ctrl-C stops it and keeps the results so far.
+    The ELBO is always computed for all test images."""
     data: Path | None = None
-    """Folder of the images, if not where they were in training."""
+    """Folder of the images, if not the one used in training."""
     refine: int | None = None
-    """Times the solver steps (or the accuracy) of training to take, by default 1."""
+    """Take this many times the solver steps (or the accuracy) of training, by default 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +220,7 @@ _KNOWN = {
         "MNIST", _published(width=1024, rank=64), 35, _MANY, results={"path": 82.09, "total": 82.82}
     ),
     "omniglot": _LETTERS,
-    # Other images: the paper's results say nothing about them.
+    # Different images, so the paper's results do not apply.
     "omniglot-rebuilt": dataclasses.replace(_LETTERS, title="Omniglot, rebuilt", results={}),
     "caltech": Known(
         "Caltech 101 silhouettes",
@@ -264,7 +264,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
 
 
 def check_least(least: int, **values: int | None) -> None:
-    """Raise unless all values are at least this; one that is `None` was not given."""
+    """Raise an error unless all values are at least `least`; `None` means not given."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ArgumentError(f"{named(name)} must be at least {least}, got {value}.")

@@ -1,4 +1,4 @@
-"""An autoencoder to be trained on images: its evaluation, and draws from its prior."""
+"""The problem of training an autoencoder on images: its evaluation, and draws from its prior."""
 
 import functools
 import math
@@ -29,24 +29,24 @@ from .model import Autoencoder
 from .options import AutoencoderEvaluateOptions, AutoencoderOptions, check_least, known_of
 from .verdict import judge
 
-_SHOWN = 64  # draws for the picture
-_PAIRS = 10  # images and reconstructions for it
-_FEW = 100  # images by which the solver is checked
-_AT_ONCE = 250  # draws from the prior
+_SHOWN = 64  # draws for the figure
+_PAIRS = 10  # pairs of image and reconstruction for the figure
+_FEW = 100  # images for the check of the solver
+_AT_ONCE = 250  # draws from the prior at a time
 
 
 class AutoencoderProblem(pg.AbstractProblem):
-    """A model to be trained on images. They are loaded when they are needed, and not before."""
+    """A model to be trained on images, which are loaded only when needed."""
 
     def __init__(self, options: AutoencoderOptions) -> None:
-        """Make the model: what it must know of the images is known without them."""
+        """Make the model, which needs only the size and levels of the images."""
         check_training(options.training)
         self.options, self._source = options, find(options.dataset)
         key = pg.run_keys(options.training.seed)[0]
         self.model = make_model(options, self._source.pixels, self._source.levels, key=key)
 
     def images(self, folder: Path | None = None) -> Dataset:
-        """Load the images, from another folder than that of the training if one is given."""
+        """Load the images, from the given folder or else from the one used in training."""
         options = self.options
         return load(options.dataset, data_folder(folder or options.data), options.split_seed)
 
@@ -59,7 +59,7 @@ class AutoencoderProblem(pg.AbstractProblem):
         return make_training(self.options.training, self.model, self.images())
 
     def shell(self) -> pg.Training:
-        """Return the training with a blank image in the place of all others."""
+        """Return the training with a single blank image as data."""
         name, levels = self.options.dataset, self._source.levels
         blank = np.zeros((1, *self._source.pixels), np.uint8)
         images = Dataset(name, blank, blank, blank, levels, binarise_each_batch=False)
@@ -73,9 +73,9 @@ class AutoencoderProblem(pg.AbstractProblem):
         key: Key[Array, ""],
         tell: Callable[[str, int, int], None],
     ) -> Iterator[pg.Findings]:
-        """Yield the bound of all test images first, which is quick, then the likelihoods of some.
+        """Yield the bound of all test images first, which is fast, then the likelihoods of some.
 
-        Ctrl-C ends the likelihoods, and what there is of them is kept.
+        Ctrl-C stops the likelihoods; those computed so far are kept.
         """
         _check(how)
         refine, images = how.refine or 1, self.images(how.data)
@@ -98,21 +98,21 @@ class AutoencoderProblem(pg.AbstractProblem):
         yield _judged(numbers, arrays, [], np.arange(0), draws)
         if not how.nll_images:
             return
-        rows, found = _chosen(test, how.nll_images, 0), []
+        rows, estimates = _chosen(test, how.nll_images, 0), []
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             tell("NLL, draws", done, len(rows) * draws)
 
-        each = likelihoods(model, test[rows], key=keys[1], samples=draws, refine=refine, tell=told)
+        stream = likelihoods(model, test[rows], key=keys[1], samples=draws, refine=refine, tell=report)
         try:
-            found.extend(each)
+            estimates.extend(stream)
         except KeyboardInterrupt:
-            if jax.process_count() > 1:  # the others are at another image, and would wait
+            if jax.process_count() > 1:  # the other processes are at another image, and would wait forever
                 raise
-        yield _judged(numbers, arrays, found, rows[: len(found)], draws)
+        yield _judged(numbers, arrays, estimates, rows[: len(estimates)], draws)
 
     def _place(self, trained: pg.Trained, images: Dataset) -> dict[str, Any]:
-        """Say which step is looked at: the best, or the last one where there was no validation yet."""
+        """Return which step is evaluated: the best, or the last if there was no validation yet."""
         best, last = trained.state.best, int(trained.state.step)
         assert best is not None
         step = int(best.step) or last
@@ -130,8 +130,8 @@ class AutoencoderProblem(pg.AbstractProblem):
         """Draw images from the prior: `x` levels, `mean_pixel` from 0 to 1, and `z`."""
         if refine is not None:
             raise pg.ArgumentError(
-                f"{pg.named('refine')} has no meaning here: drawing from the prior of an autoencoder solves "
-                "no ODE. Leave it out."
+                f"{pg.named('refine')} does not apply: drawing from the prior of an autoencoder solves no "
+                "ODE. Leave it out."
             )
         size = min(n, _AT_ONCE)
         parts = [prior_draws(model, key=jr.fold_in(key, i), n=size) for i in range(math.ceil(n / size))]
@@ -140,32 +140,32 @@ class AutoencoderProblem(pg.AbstractProblem):
 
 
 def _check(how: AutoencoderEvaluateOptions) -> None:
-    """Raise unless the numbers make sense."""
+    """Raise an error unless the numbers make sense."""
     check_least(0, nll_images=how.nll_images)
     check_least(1, samples=how.samples)
     if how.samples is not None and not how.nll_images:
         raise pg.ArgumentError(
-            f"{pg.named('samples')} counts the draws behind the likelihood of an image: say by "
-            f"{pg.named('nll_images')} of how many, or leave it out."
+            f"{pg.named('samples')} is the number of draws for the likelihood of an image. Also give "
+            f"{pg.named('nll_images')}, the number of images, or leave it out."
         )
 
 
 def _chosen(images: np.ndarray, wanted: int, seed: int) -> np.ndarray:
-    """Choose images at random, since files are sorted by class; all runs take the same, to be compared."""
+    """Choose images at random, since files are sorted by class; all runs choose the same, for comparison."""
     return np.sort(np.random.RandomState(seed).permutation(len(images))[:wanted])
 
 
 def _judged(
     numbers: dict[str, Any],
     arrays: dict[str, np.ndarray],
-    found: list[Likelihood],
+    estimates: list[Likelihood],
     rows: np.ndarray,
     draws: int,
 ) -> pg.Findings:
-    """Add the likelihoods that there are so far, and what all of it is worth."""
+    """Add the likelihoods so far, and the verdict on all results."""
     bound = arrays["negative_elbo"][rows]
-    whole = numbers | likelihood_numbers(found, bound, samples=draws, pixels=numbers["pixels"])
-    verdict = judge(whole)
-    whole |= {"verdict": verdict.to_json(), "warnings": verdict.explain(whole)}
-    nll = -np.array([one.log_p for one in found])
-    return pg.Findings(whole, arrays | {"nll": nll, "nll_image": rows})
+    results = numbers | likelihood_numbers(estimates, bound, samples=draws, pixels=numbers["pixels"])
+    verdict = judge(results)
+    results |= {"verdict": verdict.to_json(), "warnings": verdict.explain(results)}
+    nll = -np.array([one.log_p for one in estimates])
+    return pg.Findings(results, arrays | {"nll": nll, "nll_image": rows})

@@ -1,4 +1,4 @@
-"""What the numbers about an autoencoder are worth. No JAX here: readers of results judge them too."""
+"""The verdict on an evaluation of an autoencoder. No JAX here: tools that only read results use it too."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from pathgrad._numbers.verdict import AbstractReason, Level, Verdict
 from pathgrad._words.errors import named
 
-_SHIFT = 0.1  # nats; published bounds are told to a tenth or a hundredth
+_SHIFT = 0.1  # nats; published bounds are given to a tenth or a hundredth
 _FEWEST_DRAWS = 10
 
 
 class AutoencoderReason(AbstractReason):
-    """Why the numbers about an autoencoder are less than good."""
+    """Why the results of an autoencoder are less than good."""
 
     FAILED_SOLVES = (
         Level.UNUSABLE,
@@ -22,14 +22,14 @@ class AutoencoderReason(AbstractReason):
     COARSE_SOLVER = (
         Level.UNRELIABLE,
         "a coarse solver",
-        "Twice the solver's accuracy moves the negative ELBO of an image by {solver_shift_rms:.2f} nats "
+        "Doubling the solver's accuracy moves the negative ELBO of an image by {solver_shift_rms:.2f} nats "
         f"(RMS). Evaluate with twice the {named('refine')}.",
     )
     FEW_EFFECTIVE_DRAWS = (
         Level.USABLE,
         "few effective draws",
-        "Half of the images have less than {nll_effective_samples:.0f} effective draws behind their "
-        f"likelihood: the NLL is too high. More {named('samples')} lower it.",
+        "Half of the images have fewer than {nll_effective_samples:.0f} effective draws for their "
+        f"likelihood, so the NLL is too high. Use more {named('samples')}.",
     )
     NOT_COMPARABLE = (
         Level.GOOD,
@@ -39,19 +39,19 @@ class AutoencoderReason(AbstractReason):
 
 
 def judge(numbers: Mapping[str, Any]) -> Verdict:
-    """Judge the numbers of an autoencoder's evaluation, by their names; NaN may be written as `None`."""
+    """Return the verdict on the named numbers of an evaluation; `None` may stand for NaN."""
     draws = numbers.get("nll_effective_samples")
-    found = {
+    applies = {
         AutoencoderReason.FAILED_SOLVES: numbers["failed"] > 0,
         AutoencoderReason.COARSE_SOLVER: float(numbers.get("solver_shift_rms") or 0.0) > _SHIFT,
         AutoencoderReason.FEW_EFFECTIVE_DRAWS: draws is not None and draws < _FEWEST_DRAWS,
         AutoencoderReason.NOT_COMPARABLE: numbers["dataset"] == "omniglot-rebuilt",
     }
-    return Verdict.of(reason for reason, holds in found.items() if holds)
+    return Verdict.of(reason for reason, is_true in applies.items() if is_true)
 
 
 def read_verdict(evaluation: Mapping[str, Any]) -> Verdict | None:
-    """Return the verdict in an evaluation.json; of older versions, which wrote none, judge the numbers."""
+    """Return the verdict in an evaluation.json, or judge the numbers if an older version wrote none."""
     if "verdict" in evaluation:
         return Verdict.from_json(evaluation["verdict"], AutoencoderReason)
     try:

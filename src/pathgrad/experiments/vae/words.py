@@ -1,4 +1,4 @@
-"""What the numbers about an autoencoder mean, in words that need no knowledge of the field. No JAX here."""
+"""Explain the results of an autoencoder in words for non-experts. No JAX here."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ _MODEL = ("latent", "likelihood", "network.networks", *(f"flow.{name}" for name 
 
 
 def warming_up(row: pg.Row | None) -> float | None:
-    """Return what the KL term weighed if that was less than in full, else `None`."""
+    """Return the weight of the KL term if it was below one, else `None`."""
     beta = None if row is None else row.value("beta")
     return beta if beta is not None and beta < 1 else None
 
 
 def explained(runs: Sequence[pg.Run]) -> list[str]:
-    """Say what the negative ELBO of a group of runs means, and what the paper reached."""
+    """Return sentences on what the negative ELBO of a group means, and what the paper reached."""
     first, tested = runs[0], all(run.is_evaluated for run in runs)
     measured = {quantity.name: quantity for quantity in first.experiment.measured(first.options)}
     bound = measured["negative_elbo" if tested else "best_validation"]
@@ -29,31 +29,31 @@ def explained(runs: Sequence[pg.Run]) -> list[str]:
     if len(values) < len(runs):
         return []
     of = "nats to describe an image" if bound.unit == "nats" else "bits to describe a pixel"
-    whose = "" if tested else " (of the validation images)"
+    whose = "" if tested else " (validation images)"
     value = bound.form.format(mean(values))
-    said = [f"It takes at most {value} {of} with this model{whose}: lower is better."]
-    found = first.evaluation
-    if tested and len(runs) == 1 and pg.number_in(found, "nll") is not None:
-        images, draws = (count(pg.number_in(found, name)) for name in ("nll_images", "nll_samples"))
+    lines = [f"It takes at most {value} {of} with this model{whose}: lower is better."]
+    evaluation = first.evaluation
+    if tested and len(runs) == 1 and pg.number_in(evaluation, "nll") is not None:
+        images, draws = (count(pg.number_in(evaluation, name)) for name in ("nll_images", "nll_samples"))
         same = measured["nll_images_negative_elbo"]
-        beside = "" if same.value(found) is None else f" (their negative ELBO: {same.of(found)})"
-        nll = measured["nll"].of(found)
-        said.append(f"Negative log-likelihood {nll}, from {images} images with {draws} draws each{beside}.")
-    return said + _published(first, bound.unit)
+        beside = "" if same.value(evaluation) is None else f" (their negative ELBO: {same.of(evaluation)})"
+        nll = measured["nll"].of(evaluation)
+        lines.append(f"Negative log-likelihood {nll}, from {images} images with {draws} draws each{beside}.")
+    return lines + _published(first, bound.unit)
 
 
 def _published(run: pg.Run, unit: str) -> list[str]:
-    """Say what the paper reached, and with which model if that was another."""
+    """Return what the paper reached, and how its model differs, if it does."""
     dataset = run.experiment.problem(run.options)
     known = known_of(dataset)
     value = known.results.get(run.method)
     if value is None:
         return []
-    paper, own = flat(dataclasses.asdict(preset("paper", dataset))), flat(run.options)
+    paper, ours = flat(dataclasses.asdict(preset("paper", dataset))), flat(run.options)
     other = [
-        f"{name.removeprefix('flow.')} {paper[name]}, not {own[name]}"
+        f"{name.removeprefix('flow.')} {paper[name]}, not {ours[name]}"
         for name in _MODEL
-        if own.get(name, paper[name]) != paper[name]
+        if ours.get(name, paper[name]) != paper[name]
     ]
-    said = f"The paper reports {value} {unit} for {known.title} with this gradient"
-    return [said + (f", of another model: {'; '.join(other)}." if other else ".")]
+    reported = f"The paper reports {value} {unit} for {known.title} with this gradient"
+    return [reported + (f", for a different model: {'; '.join(other)}." if other else ".")]

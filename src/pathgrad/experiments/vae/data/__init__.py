@@ -1,1 +1,1 @@
-"""The image data sets: where they come from, how they are read, and how they are split."""
+"""The image data sets: where they come from, and how they are read and split."""

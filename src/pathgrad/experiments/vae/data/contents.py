@@ -1,4 +1,4 @@
-"""The contents of the files: read only if they are those that everybody else has."""
+"""Read data files, and only if their hashes are the known ones."""
 
 import hashlib
 from pathlib import Path
@@ -11,67 +11,67 @@ _SHOWN = 12  # digits of a hash in a message
 
 
 def present(files: tuple[File, ...], folder: Path) -> File | None:
-    """Return the file that would be read for a part of a data set, `None` if there is none."""
+    """Return the file that would be read for a part of a data set; `None` if there is none."""
     return next((file for file in files if (folder / file.path).is_file()), None)
 
 
 def resolve(name: str, folder: Path) -> str:
-    """Return the name of what to begin a training with: the rebuilt OMNIGLOT where that is all there is.
+    """Return the data set for a new training: the rebuilt OMNIGLOT if the original is missing.
 
-    Not for what has begun: a model of the one must not be judged by the other.
+    Only for new runs: a model trained on one must not be evaluated on the other.
     """
-    only_rebuilt = not _there("omniglot", folder) and _there("omniglot-rebuilt", folder)
+    only_rebuilt = not _is_complete("omniglot", folder) and _is_complete("omniglot-rebuilt", folder)
     return "omniglot-rebuilt" if name == "omniglot" and only_rebuilt else name
 
 
-def _there(name: str, folder: Path) -> bool:
+def _is_complete(name: str, folder: Path) -> bool:
     return all(present(files, folder) is not None for files in SOURCES[name].files.values())
 
 
 def damage(file: File, folder: Path) -> str | None:
-    """Say what is wrong with a file that is there; `None` if it is as it should be."""
+    """Return what is wrong with an existing file; `None` if nothing is."""
     path = folder / file.path
     try:
         size = path.stat().st_size
         if file.size not in (None, size):
             return f"has {size} bytes instead of {file.size}"
         with path.open("rb") as opened:
-            found = hashlib.file_digest(opened, file.algorithm).hexdigest()
+            digest = hashlib.file_digest(opened, file.algorithm).hexdigest()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None if found == file.digest else _difference(file, found)
+    return None if digest == file.digest else _difference(file, digest)
 
 
 def read(name: str, source: Source, part: str, folder: Path) -> tuple[Path, bytes]:
-    """Return the path and the contents of one part of a data set, which must be those that are known."""
+    """Return path and contents of one part of a data set; the hash must be the known one."""
     files = source.files[part]
     file = present(files, folder)
     if file is None:
-        wanted = " or ".join(each.path for each in files)
-        address = next((each.address for each in files if each.address is not None), None)
+        names = " or ".join(form.path for form in files)
+        address = next((form.address for form in files if form.address is not None), None)
         remedy = "It cannot be downloaded; put it there by hand."
         if address is not None:
-            remedy = f"Fetch it with `pathgrad data download {name}`, or by hand from {address}."
+            remedy = f"Run `pathgrad data download {name}`, or get it from {address}."
         raise UserError(
-            f"The data set {name} needs {wanted}, and there is none in {folder} (the folder is "
+            f"The data set {name} needs {names}, which is not in {folder} (the folder is "
             f"{HOW_CHOSEN}). {remedy}"
         )
     path = folder / file.path
     try:
-        # Hashed is what is parsed, not a file of the same name that is read a second time.
+        # Hash the very bytes that are parsed, instead of reading the file twice.
         contents = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-    found = hashlib.new(file.algorithm, contents).hexdigest()
-    if found != file.digest:
-        anew = f"`pathgrad data download {name}` fetches it anew"
-        remedy = anew if source.addresses else "Put an undamaged one in its place"
+    digest = hashlib.new(file.algorithm, contents).hexdigest()
+    if digest != file.digest:
+        again = f"Run `pathgrad data download {name}` to fetch it again"
+        remedy = again if source.addresses else "Replace it with an undamaged one"
         raise UserError(
-            f"{path} is damaged, or another file of that name: it {_difference(file, found)}. "
-            f"{remedy}; or name another folder by {named('data')}."
+            f"{path} is damaged, or a different file with that name: it {_difference(file, digest)}. "
+            f"{remedy}, or choose another folder with {named('data')}."
         )
     return path, contents
 
 
-def _difference(file: File, found: str) -> str:
-    return f"has {file.algorithm.upper()} {found[:_SHOWN]}... instead of {file.digest[:_SHOWN]}..."
+def _difference(file: File, digest: str) -> str:
+    return f"has {file.algorithm.upper()} {digest[:_SHOWN]}... instead of {file.digest[:_SHOWN]}..."

@@ -1,7 +1,7 @@
-"""The data sets as they are trained on: upright images, split and binarised as in the literature.
+"""The data sets as used in training: upright images, split and binarised as in the literature.
 
-Random choices are made by NumPy's legacy generator, whose numbers never change: so the splits are those of
-the Sylvester flows, FFJORD and the work that followed them.
+Random choices use NumPy's legacy generator, whose numbers never change, so the splits are those of the
+Sylvester flows, FFJORD and the work that followed them.
 """
 
 import dataclasses
@@ -16,20 +16,20 @@ from . import formats
 from .contents import read
 from .sources import Source, find
 
-_BINARISATION_SEED = 777  # of OMNIGLOT's validation and test images, in all published work
+_BINARISATION_SEED = 777  # for OMNIGLOT's validation and test images, as in all published work
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Images of three parts, each (number, height, width).
+    """Images in three parts, each (number, height, width).
 
     Attributes:
         name: One of `SOURCES`.
-        train: Levels from 0 as uint8; if `binarise_each_batch`, probabilities of a one as float32.
+        train: Levels from 0 as uint8; if `binarise_each_batch`, probabilities of the value one as float32.
         validation: Levels as uint8.
         test: Levels as uint8.
         levels: Number of values a pixel takes: 2, or 256 shades of grey.
-        binarise_each_batch: Whether every batch of training takes a new Bernoulli draw of its pixels.
+        binarise_each_batch: Whether each training batch makes a new Bernoulli draw of its pixels.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Dataset:
 
 
 def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
-    """Return a data set from the files in a folder, which must be the known ones.
+    """Load a data set from the files in a folder, whose hashes must be the known ones.
 
-    The seed decides the split of `freyfaces` into its three parts, and which images of `omniglot` are for
+    The seed decides the split of `freyfaces` into three parts, and which images of `omniglot` are for
     validation. The other splits are fixed.
     """
     source = find(name)
@@ -56,9 +56,9 @@ def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
     return Dataset(name, train, validation, test, source.levels, binarise_each_batch=grey)
 
 
-# The training images of MNIST and Caltech stay in the order of their files: training shuffles them for every
-# epoch, so that a shuffle once and for all would change nothing but the seeds. The same holds of Caltech's
-# validation images, whose order does not matter.
+# The training images of MNIST and Caltech stay in the order of their files: training shuffles them in every
+# epoch, so another shuffle here would only act like another seed. The order of Caltech's validation images
+# does not matter either.
 
 
 def _mnist(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
@@ -79,14 +79,14 @@ def _caltech(name: str, source: Source, folder: Path, split_seed: int) -> list[n
     parts = formats.matlab(contents, path, shapes)
     if not all(np.isin(part, (0, 1)).all() for part in parts):
         raise UserError(f"{path}: pixels must be 0 or 1.")
-    # In the file the object is 0; as in other data sets of this kind, it shall be 1.
+    # In the file the object is 0; make it 1, as in other data sets of this kind.
     return [1 - _upright(part, source.pixels).astype(np.uint8) for part in parts]
 
 
 def _freyfaces(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     path, contents = read(name, source, "all", folder)
     shape = (sum(source.images), math.prod(source.pixels))
-    # A copy, since the pickle's own is not to be written.
+    # A copy, since the array from the pickle may be read-only.
     images = formats.pickled_bytes(contents, path, shape).copy()
     np.random.RandomState(split_seed).shuffle(images)
     return np.split(images, np.cumsum(source.images[:2]))
@@ -102,8 +102,8 @@ def _omniglot(name: str, source: Source, folder: Path, split_seed: int) -> list[
         raise UserError(f"{path}: pixels must be numbers from 0 to 1.")
     drawn, tested = (_upright(grey.T.astype(np.float32), source.pixels) for grey in both)
     np.random.RandomState(split_seed).shuffle(drawn)
-    # Validation before test, from one stream, and pixels along the rows of upright images: another order
-    # would give another test set than everybody else's.
+    # Validation before test, from one stream, and pixels along the rows of upright images: any other order
+    # would give a different test set from everyone else's.
     stream = np.random.RandomState(_BINARISATION_SEED)
     binary = [stream.binomial(1, grey).astype(np.uint8) for grey in (drawn[train:], tested)]
     return [drawn[:train], *binary]

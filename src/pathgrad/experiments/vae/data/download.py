@@ -1,4 +1,4 @@
-"""Downloads, by pooch: a file gets its name only when all of it has come and it is the one that is known."""
+"""Downloads with pooch: a file gets its name only once it is complete and its hash is the known one."""
 
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ _PIECE = 2**16  # bytes
 
 
 def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -> None:
-    """Fetch a file that has an address into its place below the folder, or leave all there as it was.
+    """Download a file to its place in the folder, or leave the folder unchanged on failure.
 
-    The bar is told what has come, as pooch tells progress bars: by `total`, `update`, `reset`, `close`. After
-    so many seconds without a byte (`timeout`), it gives up.
+    `bar` is a progress bar as pooch expects, with `total`, `update`, `reset` and `close`. The download fails
+    after `timeout` seconds without data.
     """
     if file.address is None:
         raise UserError(f"{file.path} has no address to download it from; put it into {folder}.")
@@ -25,21 +25,21 @@ def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -
     http: Any = pooch.HTTPDownloader(
         progressbar=bar, chunk_size=_PIECE, timeout=timeout, headers={"User-Agent": "pathgrad"}
     )
-    pooch.get_logger().setLevel("WARNING")  # what there is to say, the bar says
+    pooch.get_logger().setLevel("WARNING")  # the bar shows progress instead
     known = f"{file.algorithm}:{file.digest}"
     try:
         pooch.retrieve(file.address, known, path.name, path.parent, downloader=http)
-        path.chmod(0o644)  # pooch's temporary files are for their owner alone, and this was one
+        path.chmod(0o644)  # pooch's temporary file was readable by its owner only
     except ValueError as error:
-        raise UserError(f"{file.address} sent something else: {error} {again}") from error
-    except OSError as error:  # of the network as of the disk
+        raise UserError(f"{file.address} sent a different file: {error} {again}") from error
+    except OSError as error:  # from the network or the disk
         raise UserError(
             f"{file.address} could not be fetched into {path.parent}: {_cause(error)}. {again}"
         ) from error
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return what it all began with: the outer errors of a request quote its objects and each other."""
+    """Return the original error: the outer errors of a request only quote each other."""
     while error.__context__ is not None:
         error = error.__context__
     return error

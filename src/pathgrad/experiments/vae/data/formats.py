@@ -1,4 +1,4 @@
-"""Readers of the formats in which the images come. They take bytes, and a name for their complaints."""
+"""Readers for the file formats of the images. They take bytes, and a path for error messages."""
 
 import gzip
 import io
@@ -13,23 +13,23 @@ from pathgrad._words.errors import UserError
 
 
 def amat(contents: bytes, path: Path, pixels: int) -> np.ndarray:
-    """Return binary images, (number, pixels), from text with an image a line: 0 and 1, a space between.
+    """Return binary images, (number, pixels), from text with one image per line: 0 and 1 with spaces between.
 
-    A path that ends in .gz says that the text is packed.
+    If the path ends in .gz, the text is compressed.
     """
     if path.suffix == ".gz":
         try:
             contents = gzip.decompress(contents)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{path} cannot be unpacked: {error}.") from error
-    # Every pixel takes two bytes, itself and what follows: no number has to be parsed, of 39 million.
+    # Every pixel takes two bytes, a digit and a separator, so none of the 39 million has to be parsed.
     if not contents or len(contents) % (2 * pixels):
         raise UserError(
-            f"{path} has {len(contents)} bytes of text, which are not lines of {2 * pixels}: "
+            f"{path} has {len(contents)} bytes of text, not a multiple of {2 * pixels}: expected lines of "
             f"{pixels} digits, each followed by a space, the last by the end of the line."
         )
     table = np.frombuffer(contents, np.uint8).reshape(-1, pixels, 2)
-    images = table[:, :, 0] - np.uint8(ord("0"))  # what is below "0" wraps around, to above 1
+    images = table[:, :, 0] - np.uint8(ord("0"))  # characters below "0" wrap around to above 1
     after = np.full(pixels, ord(" "), np.uint8)
     after[-1] = ord("\n")
     good = (images.max(axis=1) <= 1) & (table[:, :, 1] == after).all(axis=1)
@@ -60,29 +60,29 @@ def matlab(contents: bytes, path: Path, shapes: dict[str, tuple[int, int]]) -> l
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Makes NumPy arrays, and nothing else: a pickle may otherwise call any function it names."""
+    """Unpickles NumPy arrays and nothing else: a pickle can otherwise call any function."""
 
     def find_class(self, module: str, name: str):
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            # The function that arrays are made with. Its public name moves; arrays know it.
+            # The function that builds arrays. Its import path changes between versions; arrays return it.
             return np.empty(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise UserError(f"it asks for `{module}.{name}`, and only NumPy arrays are read from a pickle")
+        raise UserError(f"it asks for `{module}.{name}`, but only NumPy arrays are allowed in a pickle")
 
 
 def pickled_bytes(contents: bytes, path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """Return the array of uint8 in a pickle, Python 2's too, where it is alone or alone in a list."""
+    """Return the uint8 array in a pickle (also of Python 2) that holds just it, or a list of just it."""
     try:
-        # Python 2 wrote bytes as text; latin1 gives every character back as the byte it was.
-        found = _ArrayUnpickler(io.BytesIO(contents), encoding="latin1").load()
-    except Exception as error:  # what a wrong pickle raises has no end
-        raise UserError(f"{path} is not read: {error}.") from error
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    # `type`, since an array of a subclass would not be what it seems.
-    if type(found) is not np.ndarray or found.dtype != np.uint8 or found.shape != shape:
-        is_array = isinstance(found, np.ndarray)
-        what = f"{found.dtype} of shape {found.shape}" if is_array else type(found).__name__
+        # Python 2 wrote bytes as text; latin1 turns every character back into its byte.
+        array = _ArrayUnpickler(io.BytesIO(contents), encoding="latin1").load()
+    except Exception as error:  # a bad pickle can raise anything
+        raise UserError(f"{path} cannot be unpickled: {error}.") from error
+    if isinstance(array, list) and len(array) == 1:
+        array = array[0]
+    # `type`, since a subclass of an array may behave differently.
+    if type(array) is not np.ndarray or array.dtype != np.uint8 or array.shape != shape:
+        is_array = isinstance(array, np.ndarray)
+        what = f"{array.dtype} of shape {array.shape}" if is_array else type(array).__name__
         raise UserError(f"{path} must hold an array of uint8 of shape {shape}, got {what}.")
-    return found
+    return array

@@ -1,4 +1,4 @@
-"""Which files make up which data set, what they must contain, and where they can be had."""
+"""Which files make up each data set, what they must contain, and where to download them."""
 
 import dataclasses
 import difflib
@@ -13,13 +13,13 @@ from pathgrad._words.errors import UserError, named
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """One file, known by its hash."""
+    """One file, identified by its hash."""
 
-    path: str  # below the data folder
+    path: str  # relative to the data folder
     digest: str  # hexadecimal hash of the contents
     size: int | None = None  # in bytes, if known
-    address: str | None = None  # to download it from, if that is possible
-    algorithm: str = "sha256"  # of the hash, as `hashlib` calls it
+    address: str | None = None  # download address, if there is one
+    algorithm: str = "sha256"  # hash function, by its name in `hashlib`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Source:
     """What is known about a data set without opening it.
 
     Attributes:
-        files: For each part those that may hold it; the first that is there is read.
-        images: Numbers of images for training, validation and test.
+        files: For each part, the files that may hold it; the first that exists is read.
+        images: Number of images for training, validation and test.
         pixels: Height and width of an image.
         levels: Number of values a pixel takes.
-        remark: Licence, and what one has to know before quoting results.
+        remark: Licence, and what to know before quoting results.
     """
 
     files: dict[str, tuple[File, ...]]
@@ -42,7 +42,7 @@ class Source:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the parts can be downloaded; empty if that is impossible."""
+        """Download addresses of the parts; empty if there are none."""
         return [f.address for forms in self.files.values() for f in forms if f.address is not None]
 
 
@@ -56,7 +56,7 @@ SOURCES = {name: _source(table) for name, table in tomllib.loads(_TABLES).items(
 
 
 def find(name: str) -> Source:
-    """Return what is known about a data set; refuse names that are of none."""
+    """Return the source of a data set; raise an error for an unknown name."""
     if name in SOURCES:
         return SOURCES[name]
     near = difflib.get_close_matches(name, SOURCES, n=1)
@@ -68,10 +68,10 @@ HOW_CHOSEN = f"chosen by {named('data')}, else by the environment variable PATHG
 
 
 def data_folder(given: Path | str | None) -> Path:
-    """Return the folder of the data: the given one, else `PATHGRAD_DATA`, else one in the user's cache."""
+    """Return the data folder: the given one, else `PATHGRAD_DATA`, else one in the user's cache."""
     chosen = given or os.environ.get("PATHGRAD_DATA")
     if chosen:
         return Path(chosen).expanduser()
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # A relative path in this variable is to be ignored, by the standard that defines it.
+    # The XDG standard says to ignore a relative path in this variable.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "pathgrad"
