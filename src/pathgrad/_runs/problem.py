@@ -36,7 +36,7 @@ class Training:
 
     def loaded(self, state: TrainState) -> TrainState:
         """Return a state as it was when a checkpoint, which holds arrays alone, was made of it."""
-        return state if self.settle is None else state.with_models(self.settle)
+        return state if self.settle is None else state.with_models(self.settle, self.method.init)
 
     def trainer(self, *, key: Key[Array, ""]) -> Trainer:
         """Return the trainer for it."""

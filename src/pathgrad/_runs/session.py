@@ -141,7 +141,7 @@ def session(
             like = eqx.filter_eval_shape(trainer.init, training.model)
             state = training.loaded(run.directory.checkpoints.load_newest(like))
             trainer.seconds = float(read_header(newest).meta["seconds"])
-            if resumed is not None and resumed.settings.training.max_seconds != options.training.max_seconds:
+            if resumed is not None and resumed.settings.training != options.training:
                 state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # plan again
         elif state is None:  # killed before its first checkpoint: start from scratch
             state = trainer.init(experiment.begin(options, training.model)[0])

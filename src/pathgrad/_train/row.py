@@ -85,5 +85,13 @@ _WHOLE = ("step", "skipped", "waiting")
 
 def best_row(rows: Iterable[Row]) -> Row | None:
     """Return the row of the best validation, whose model is kept; `None` if there was no validation."""
-    validated = [(value, row) for row in rows if (value := row.value("validation")) is not None]
-    return min(validated, key=lambda pair: pair[0], default=(None, None))[1]
+    best, lowest = None, math.inf
+    for row in rows:
+        if (value := row.value("validation")) is None:
+            continue
+        # Not always the lowest so far: a training that has become more accurate measures its best model again.
+        held = min(lowest, value) if row.best_validation is None else row.best_validation
+        if value == held != lowest:
+            best = row
+        lowest = held
+    return best

@@ -44,6 +44,10 @@ class Stages(AbstractMethod):
     def steps(self):
         return sum(self.steps_of)
 
+    @property
+    def needs_horizon(self):
+        return any(method.needs_horizon for method in self.methods)
+
     def at(self, step: int) -> tuple[int, int]:
         """Return the index of the stage that takes a step, and the first step of that stage."""
         begins = 0

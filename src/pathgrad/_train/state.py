@@ -63,12 +63,22 @@ class TrainState(eqx.Module):
             skipped_in_row=(self.skipped_in_row + 1) * skipped,
         )
 
-    def with_models(self, change: Callable[[PyTree], PyTree]) -> "TrainState":
-        """Return the state with its models replaced by what a function makes of them; their arrays stay."""
-        best = self.best
+    def with_models(
+        self, change: Callable[[PyTree], PyTree], init: Callable[[PyTree], PyTree]
+    ) -> "TrainState":
+        """Return the state with its models replaced by what a function makes of them.
+
+        Args:
+            change: May change what is static in a model, and values of arrays, but not which arrays there
+                are.
+            init: The method's `init`. Moments and averages have the structure of the model, and follow it.
+        """
+        best, model = self.best, change(self.model)
         if best is not None:
             best = dataclasses.replace(best, model=change(best.model))
-        return dataclasses.replace(self, model=change(self.model), best=best)
+        structure = jax.tree.structure(eqx.filter_eval_shape(init, model))
+        memory = jax.tree.unflatten(structure, jax.tree.leaves(self.memory))
+        return dataclasses.replace(self, model=model, memory=memory, best=best)
 
 
 class StepInfo(NamedTuple):

@@ -80,6 +80,8 @@ class Trainer:
         self.objective, self.method, self.validation = objective, method, validation
         self.seconds, self._max_failures, self._key = seconds, max_failures, key
         self.stopped: Stop | None = None
+        self._origin: int | None = None  # the step at which `seconds` were zero
+        self._limits: tuple[int | None, float | None] | None = None  # of the last call of `blocks`
 
     @functools.cached_property
     def _runner(self) -> AbstractRunner:
@@ -119,17 +121,14 @@ class Trainer:
             raise ArgumentError(
                 f"This {named('state')} was made without a validation: start with `trainer.init(model)`."
             )
-        state = copied(state)
-        self.stopped = None
-        if max_seconds is None and steps is not None:
-            state = _planned(state, steps)
+        state = self._begun(copied(state), steps, max_seconds)
         while (done := int(state.step)) < (end := self._end(state, steps)):
             if self._must_stop(state, max_seconds):
                 return
             if self._can_plan(state, max_seconds):
                 assert max_seconds is not None
-                pace = done * max_seconds / self.seconds
-                state = _planned(state, of_first_process(min(end, max(done + 1, round(pace)))))
+                left = round((done - self._first) * (max_seconds / self.seconds - 1))
+                state = _planned(state, of_first_process(min(end, done + max(1, left))))
                 continue
             length = self._length(done, end)
             state = self._runner.prepare(state, length)
@@ -143,7 +142,30 @@ class Trainer:
             yield state, Row.of(numbers)
             _stop_if_diverged(state, block.steps, done, self._max_failures)
             _stop_if_unknown(state, numbers.get("validation", 0.0))
-        self.stopped = Stop.STEPS_TAKEN
+        is_whole = steps is not None and int(state.step) >= steps
+        self.stopped = Stop.STEPS_TAKEN if is_whole else Stop.TIME_USED_UP
+
+    def _begun(self, state: TrainState, steps: int | None, max_seconds: float | None) -> TrainState:
+        """Return the state to begin with: its plan is kept only if it was made for the same limits."""
+        self.stopped, first = None, int(state.step)
+        # The clock of a resumed run goes on; that of a new trainer begins with the state that it is given.
+        is_new_clock = self._origin is None and not self.seconds
+        if self._origin is None:
+            self._origin = 0 if self.seconds else first
+        is_planned = (first == 0 or not is_new_clock) and self._limits in (None, (steps, max_seconds))
+        self._limits = steps, max_seconds
+        if max_seconds is None:
+            return _planned(state, steps or 0)
+        return state if is_planned else _planned(state, 0)
+
+    @property
+    def _first(self) -> int:
+        return self._origin or 0
+
+    @property
+    def _needs_horizon(self) -> bool:
+        data = self.objective.data
+        return self.method.needs_horizon or (data is not None and data.augment is not None)
 
     def _end(self, state: TrainState, steps: int | None) -> int:
         """Return after which step to stop, whatever the clock says."""
@@ -152,9 +174,9 @@ class Trainer:
 
     def _can_plan(self, state: TrainState, max_seconds: float | None) -> bool:
         """Say whether the length of a training that ends by the clock is to be estimated now."""
-        if max_seconds is None or int(state.horizon) or not self.method.needs_horizon:
+        if max_seconds is None or int(state.horizon) or not self._needs_horizon:
             return False
-        known = int(state.step) > 0 and self.seconds >= _PLANNED_AFTER * max_seconds
+        known = int(state.step) > self._first and self.seconds >= _PLANNED_AFTER * max_seconds
         return any_process(known) if several_processes(self._runner.mesh) else known
 
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
@@ -167,7 +189,7 @@ class Trainer:
     def _is_over(self, state: TrainState, max_seconds: float | None) -> bool:
         """Say whether time is used up."""
         # A plan is kept to, within limits, so that the learning rate reaches its end.
-        grace = _GRACE if int(state.horizon) and self.method.needs_horizon else 1.0
+        grace = _GRACE if int(state.horizon) and self._needs_horizon else 1.0
         over = max_seconds is not None and self.seconds >= grace * max_seconds
         # Every process has its own clock; the first whose time is up stops all of them.
         return any_process(over) if several_processes(self._runner.mesh) else over
@@ -178,7 +200,7 @@ class Trainer:
         if int(state.step) % self.validation.every == 0:
             return True
         is_last = int(state.step) >= end or self._is_over(state, max_seconds)
-        return is_last and self.method.needs_horizon
+        return is_last and self._needs_horizon
 
     def _length(self, done: int, steps: int | None) -> int:
         """Return the number of steps of the next block."""
@@ -194,12 +216,13 @@ class Trainer:
         assert state.best is not None
         step = int(state.step)
         key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), step)
-        model = self.method.result(state)
-        loss = validation.loss(model, step, key=key, mesh=self._runner.mesh)
-        best = validation.after(state.best, model, loss, step)
-        state = dataclasses.replace(state, best=best)
+        model, best, mesh = self.method.result(state), state.best, self._runner.mesh
         if validation.watch is not None and (change := validation.watch(model, key=key)) is not None:
-            state = state.with_models(change)
+            state = state.with_models(change, self.method.init)
+            model, best = self.method.result(state), validation.again(state.best, step, key=key, mesh=mesh)
+        loss = validation.loss(model, step, key=key, mesh=mesh)
+        best = validation.after(best, model, loss, step)
+        state = dataclasses.replace(state, best=best)
         return state, {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
 
     def _numbers(self, block: Block) -> Numbers:

@@ -1,5 +1,6 @@
 """Validation: judge a model on data that it does not learn from, keep the best, and stop in time."""
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -27,8 +28,9 @@ class Validation(eqx.Module):
         patience: Stop when more validations than this have passed without a better one. `None` for never.
         patient_until: Validations before this step do not count against patience: during a warm-up another
             loss is trained.
-        watch: Called as `watch(model, key=...)` after each validation. It returns `None`, or a function that
-            replaces the models of the training from then on: by ones that are solved more finely.
+        watch: Called as `watch(model, key=...)` before each validation. It returns `None`, or a function that
+            replaces the models of the training from then on: by ones that are solved more finely. The best
+            model is then measured again.
     """
 
     objective: AbstractObjective
@@ -65,6 +67,15 @@ class Validation(eqx.Module):
             return Best(copied(model), jnp.asarray(loss, jnp.float32), *counts)
         waiting = int(best.waiting) + (step >= self.patient_until)
         return Best(best.model, best.loss, best.step, jnp.asarray(waiting, jnp.int32))
+
+    def again(self, best: Best | None, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None) -> Best:
+        """Return the best model with its loss measured again: `watch` has changed how it is computed."""
+        assert best is not None
+        if not int(best.step):
+            return best
+        loss = self.loss(best.model, step, key=key, mesh=mesh)
+        known = loss if math.isfinite(loss) else math.inf
+        return Best(best.model, jnp.asarray(known, jnp.float32), best.step, best.waiting)
 
     def is_out_of_patience(self, best: Best | None) -> bool:
         """Return whether to stop."""
