@@ -65,11 +65,11 @@ from ._gradients.objectives import WithTarget as WithTarget
 from ._gradients.objectives import choice_term as choice_term
 from ._gradients.objectives import outcome_of as outcome_of
 from ._gradients.objectives import reverse_kl as reverse_kl
-from ._gradients.check_divergence import DivergenceCheck as DivergenceCheck
-from ._gradients.check_divergence import check_divergence as check_divergence
 from ._gradients.check import Agreement as Agreement
 from ._gradients.check import GradientCheck as GradientCheck
 from ._gradients.check import check_gradients as check_gradients
+from ._numbers.check_divergence import DivergenceCheck as DivergenceCheck
+from ._numbers.check_divergence import check_divergence as check_divergence
 from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks

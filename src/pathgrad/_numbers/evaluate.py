@@ -19,9 +19,11 @@ from .._flow.flow import Flow
 from .._ingredients.target import Target, log_prob_of
 from .._words.errors import check_at_least_one
 from .._words.tree import number_of_draws, over_draws
+from .check_divergence import DivergenceCheck, check_divergence, has_foreign_formula
 from .quantity import measured_rows
 from .verdict import MEASURED, Verdict, judge
 
+_CHECK = 2**30 + 1  # folded into the key
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
 
 
@@ -50,6 +52,8 @@ class Evaluation:
         ess_shift_err: Standard error of that shift.
         evaluations: Number of field evaluations for each draw.
         rounding: Accuracy of a log-weight at best, given the floating-point precision.
+        divergence_error: Largest relative error found in the closed-form divergence of a field; `None` if
+            none was checked.
     """
 
     samples: int
@@ -69,6 +73,7 @@ class Evaluation:
     ess_shift_err: float
     evaluations: float
     rounding: float
+    divergence_error: float | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -186,6 +191,7 @@ def evaluate(
     refine: int = 1,
     draws: dict[str, np.ndarray] | None = None,
     devices: Sequence[Any] | None = None,
+    divergence: DivergenceCheck | None = None,
 ) -> Evaluation:
     """Evaluate a flow against its target, with exact divergences.
 
@@ -200,6 +206,8 @@ def evaluate(
         draws: The result of `weighted_draws` of that flow with the same key, if you have it already; only
             `log_weight` and `evaluations` are used.
         devices: The devices that share the draws, as in `weighted_chunks`. Default: all.
+        divergence: The result of `check_divergence` of that flow. By default it is computed if a field that
+            is not from this library has its own formula for its divergence.
     """
     check_at_least_one(refine=refine)
     if refine > 1:
@@ -223,6 +231,9 @@ def evaluate(
         "forward_ess": None if sample_target is None else _forward_ess(flow, target, sample_target, key),
     }
     numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
+    if divergence is None and has_foreign_formula(flow):
+        divergence = check_divergence(flow, key=jr.fold_in(key, _CHECK))
+    numbers["divergence_error"] = divergence.worst if divergence is not None and divergence.fields else None
     numbers["rounding"] = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
     return Evaluation(**numbers)
 

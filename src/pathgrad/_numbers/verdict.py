@@ -16,6 +16,7 @@ from .quantity import Numbers, Quantity
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
+WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
 _SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
 Write = Callable[[str], str]  # writes a message in the form its reader needs: `in_python`, `as_options`
@@ -80,6 +81,13 @@ class Reason(AbstractReason):
         "failed draws",
         "{failed} of {samples} draws have no finite weight. Lower the learning rate, take more solver steps, "
         "or check the target for NaN.",
+    )
+    WRONG_DIVERGENCE = (
+        Level.UNUSABLE,
+        "a wrong divergence",
+        "The closed-form divergence of a field is wrong (relative error {divergence_error:.1e}, compared with "
+        "automatic differentiation), so log q is not the flow's density, and every number here is wrong. "
+        "Correct `prepare` or `velocity_and_divergence` of the field, or use `Exact()`, and train again.",
     )
     FEW_DRAWS = (
         Level.UNKNOWN,
@@ -226,11 +234,20 @@ def khat_limit(n: int) -> float:
 
 def judge(numbers: Numbers) -> Verdict:
     """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
-    if numbers["failed"]:  # then the other numbers mean nothing
-        return Verdict.of([Reason.FAILED_DRAWS])
+    worthless = {
+        Reason.FAILED_DRAWS: numbers["failed"],
+        Reason.WRONG_DIVERGENCE: has_wrong_divergence(numbers),
+    }
+    if any(worthless.values()):  # then the other numbers mean nothing
+        return Verdict.of(reason for reason, is_true in worthless.items() if is_true)
     missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
     reasons = [_tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
     return Verdict.of(reason for reason in reasons if reason is not None)
+
+
+def has_wrong_divergence(numbers: Numbers) -> bool:
+    """Return whether a closed-form divergence was found wrong; older files do not say."""
+    return _number(numbers, "divergence_error", 0.0) > WRONG_DIVERGENCE
 
 
 def _tail(numbers: Numbers) -> Reason | None:

@@ -82,7 +82,13 @@ class FlowProblem(pg.AbstractProblem):
         measurement = None if self.measure is None else self.measure(how.samples)
         draws, kept = _collect(chunks, measurement)
         evaluation = pg.evaluate(
-            flow, self.target, key=key, sample_target=self.sample_target, refine=factor, draws=draws
+            flow,
+            self.target,
+            key=key,
+            sample_target=self.sample_target,
+            refine=factor,
+            draws=draws,
+            divergence=pg.check_divergence(flow, key=key),
         )
         more, arrays = measurement.finish(evaluation) if measurement else ({}, self._with_contours(kept))
         numbers = dataclasses.asdict(evaluation) | {

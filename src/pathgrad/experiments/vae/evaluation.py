@@ -117,6 +117,12 @@ def _chunk(model: Autoencoder) -> int:
     return max(1, _BYTES // (4 * most))
 
 
+def divergence_error(model: Autoencoder, images: np.ndarray, *, key: Key[Array, ""]) -> float | None:
+    """Return the largest relative error in closed-form divergences of fields; `None` if there are none."""
+    check = pg.check_divergence(eqx.filter_jit(model.posterior)(jnp.asarray(images)), key=key)
+    return check.worst if check.fields else None
+
+
 class Likelihood(NamedTuple):
     """The likelihood of one image by importance sampling."""
 

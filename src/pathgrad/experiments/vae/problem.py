@@ -18,6 +18,7 @@ from .data.datasets import Dataset, load
 from .data.sources import data_folder, find
 from .evaluation import (
     Likelihood,
+    divergence_error,
     likelihood_numbers,
     likelihoods,
     negative_elbos,
@@ -32,6 +33,7 @@ from .verdict import judge
 _SHOWN = 64  # draws for the figure
 _PAIRS = 10  # pairs of image and reconstruction for the figure
 _FEW = 100  # images for the check of the solver
+_CHECKED = 16  # images for the check of divergences
 _AT_ONCE = 250  # draws from the prior at a time
 
 
@@ -87,6 +89,7 @@ class AutoencoderProblem(pg.AbstractProblem):
         coarse, fine = (negative_elbos(model, few, key=keys[4], refine=k * refine) for k in (1, 2))
         numbers = self._place(trained, images) | {"refine": refine}
         numbers |= bound.numbers(math.prod(test.shape[1:])) | coarse.shift(fine)
+        numbers["divergence_error"] = divergence_error(model, few[:_CHECKED], key=keys[4])
         arrays = {
             "originals": shown,
             "reconstructions": np.asarray(reconstructions(model, jnp.asarray(shown), key=keys[2])),

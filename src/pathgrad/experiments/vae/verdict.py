@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pathgrad._numbers.verdict import AbstractReason, Level, Verdict
+from pathgrad._numbers.verdict import AbstractReason, Level, Verdict, has_wrong_divergence
 from pathgrad._words.errors import named
 
 _SHIFT = 0.1  # nats; published bounds are given to a tenth or a hundredth
@@ -18,6 +18,13 @@ class AutoencoderReason(AbstractReason):
         "failed solves",
         "The ODE solves of {failed} of {images} images failed, so there is no mean. Evaluate with twice the "
         f"{named('refine')}, or train with a lower learning rate or more solver steps.",
+    )
+    WRONG_DIVERGENCE = (
+        Level.UNUSABLE,
+        "a wrong divergence",
+        "The closed-form divergence of a posterior's field is wrong (relative error {divergence_error:.1e}, "
+        "compared with automatic differentiation), so these are no bounds on the likelihood. Correct "
+        "`prepare` or `velocity_and_divergence` of the field, or use `Exact()`, and train again.",
     )
     COARSE_SOLVER = (
         Level.UNRELIABLE,
@@ -43,6 +50,7 @@ def judge(numbers: Mapping[str, Any]) -> Verdict:
     draws = numbers.get("nll_effective_samples")
     applies = {
         AutoencoderReason.FAILED_SOLVES: numbers["failed"] > 0,
+        AutoencoderReason.WRONG_DIVERGENCE: has_wrong_divergence(numbers),
         AutoencoderReason.COARSE_SOLVER: float(numbers.get("solver_shift_rms") or 0.0) > _SHIFT,
         AutoencoderReason.FEW_EFFECTIVE_DRAWS: draws is not None and draws < _FEWEST_DRAWS,
         AutoencoderReason.NOT_COMPARABLE: numbers["dataset"] == "omniglot-rebuilt",
