@@ -1,4 +1,4 @@
-"""The amortised field: against a loop in NumPy, its divergence against the trace, its size by the table."""
+"""The amortised fields: against loops in NumPy, divergences against traces, sizes by the table."""
 
 import equinox as eqx
 import jax
@@ -12,11 +12,13 @@ from pathgrad._words.errors import UserError
 from pathgrad._words.tree import over_draws
 from pathgrad.experiments.vae.field import (
     AmortisedField,
+    LowRank,
     layer_sizes,
     per_draw_updates,
     shared_layers,
     update_size,
 )
+from pathgrad.experiments.vae.gates import Gates
 
 from .helpers import TOLERANCE
 
@@ -93,10 +95,43 @@ def test_updates_do_not_act_on_time():
     assert np.abs(expected).min() > 0.05
 
 
-@pytest.mark.parametrize("activation", NUMPY)
-@pytest.mark.parametrize("depth", [1, 2])
-def test_closed_divergence_is_the_trace(depth, activation):
-    field, x = amortised(depth, activation), points()
+def gates():
+    """Return a family of gated fields, all of whose parts matter, and the numbers of some images."""
+    made = jax.tree.map(lambda a: 2 * a, Gates(DIM, WIDTH, key=jr.key(5), output_scale=1.0))
+    family = eqx.tree_at(lambda f: f.outer_time, made, jnp.array([0.3, -0.7, 1.1]))
+    return family, 0.8 * jr.normal(jr.key(6), (N, family.size))
+
+
+def test_velocity_of_gates_is_that_of_a_loop():
+    family, numbers = gates()
+    assert family.size == 2 * WIDTH + DIM
+    found = velocities(family(numbers), TIME, points())
+    inner, inner_time, outer, outer_time = map(np.asarray, jax.tree.leaves(family))
+    for x, own, velocity in zip(np.asarray(points()), np.asarray(numbers), found, strict=True):
+        # What an image says of the gates, of the biases of the hidden units, and of the velocity's.
+        gate, bias, shift = own[:WIDTH], own[WIDTH : 2 * WIDTH], own[2 * WIDTH :]
+        expected = shift + TIME * outer_time
+        for k in range(WIDTH):
+            pre = bias[k] + TIME * inner_time[k] + sum(inner[k, i] * x[i] for i in range(DIM))
+            for o in range(DIM):
+                expected[o] += outer[o, k] * (1 + gate[k]) * np.tanh(pre)
+        np.testing.assert_allclose(velocity, expected, rtol=1e-11)
+
+
+def gated(numbers=None):
+    family, own = gates()
+    return family(own if numbers is None else numbers)
+
+
+FIELDS = {
+    **{f"{depth}-{name}": lambda d=depth, a=name: amortised(d, a) for depth in (1, 2) for name in NUMPY},
+    "gates": gated,
+}
+
+
+@pytest.mark.parametrize("make", FIELDS.values(), ids=FIELDS)
+def test_closed_divergence_is_the_trace(make):
+    field, x = make(), points()
 
     def closed(f, x):
         return pg.ClosedForm()(f, jnp.asarray(TIME), x, f.prepare(), None)
@@ -113,21 +148,25 @@ def test_closed_divergence_is_the_trace(depth, activation):
     assert np.diff(np.sort(np.asarray(trace))).min() > 1e-3
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_closed_form_along_a_solve(depth):
+@pytest.mark.parametrize(
+    ("make", "numbers"),
+    [(lambda numbers: amortised(2, numbers=numbers), numbers_for(2)), (gated, gates()[1])],
+    ids=["low-rank", "gates"],
+)
+def test_closed_form_along_a_solve(make, numbers):
     """What the closed form prepares once per solve is each image's own."""
 
     @jax.jit
     def draw(numbers):
         found = []
         for divergence in (pg.ClosedForm(), pg.Exact()):
-            field = amortised(depth, numbers=numbers)
+            field = make(numbers)
             cnf = pg.CNF(field, divergence, pg.FixedStep(3), t0=0.3, t1=1.1)
             flow = pg.Flow(pg.StandardNormal((DIM,)), [cnf])
             found.append(flow.draw("score", key=jr.key(2), n=N))
         return found
 
-    closed, exact = draw(numbers_for(depth))
+    closed, exact = draw(numbers)
     np.testing.assert_allclose(closed.x, exact.x, rtol=TOLERANCE["algebra"])
     np.testing.assert_allclose(closed.log_q, exact.log_q, rtol=1e-11)
     np.testing.assert_allclose(closed.score, exact.score, rtol=1e-10, atol=1e-11)
@@ -154,6 +193,9 @@ def test_three_hidden_layers_have_no_closed_form():
 )
 def test_numbers_that_an_image_gives_to_a_field(width, depth, rank, size):
     assert update_size(layer_sizes(64, width, depth), rank) == size
+    made = eqx.filter_eval_shape(lambda key: LowRank(64, width, depth, rank, key=key), jr.key(0))
+    # An exact divergence needs the whole matrix of the largest layer, updated for each image.
+    assert (made.size, made.prepared_size) == (size, width * (64 if depth == 1 else width))
 
 
 def test_sizes_and_initial_weights():
@@ -177,8 +219,9 @@ def test_sizes_and_initial_weights():
         (lambda: layer_sizes(3, 0, 2), "`width` must be at least 1, got 0"),
         (lambda: layer_sizes(3, 8, 0), "`depth` must be at least 1, got 0"),
         (lambda: update_size([(3, 3)], 0), "`rank` must be at least 1, got 0"),
+        (lambda: Gates(3, 0, key=jr.key(0)), "`width` must be at least 1, got 0"),
     ],
-    ids=["latent", "width", "depth", "rank"],
+    ids=["latent", "width", "depth", "rank", "gates"],
 )
 def test_senseless_sizes_are_refused(make, message):
     with pytest.raises(UserError, match=message):

@@ -8,18 +8,28 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.linalg import expm
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import pathgrad as pg
 from pathgrad._words.draw import Draw
 from pathgrad._words.tree import freeze, inner_products, over_draws
+from pathgrad.experiments.vae import convolution
 from pathgrad.experiments.vae import field as field_module
-from pathgrad.experiments.vae.layers import GatedConvolution
-from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.networks import log_likelihood
+from pathgrad.experiments.vae.options import NetworkOptions
 
 from .helpers import ESTIMATORS, RTOL, TOLERANCE, ravel
+from .vae_helpers import small_model, solved
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_to_compile():
+    """XLA's own convolutions; ours have their own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "_rewrites", lambda: False)
+        yield
+
 
 N = 3
 LATENT = 3
@@ -29,86 +39,42 @@ KEY = jr.key(17)
 DATA = pg.Data(np.zeros(1))  # batches are given by hand
 # Enough for the inverse solve to agree with the forward one to nine digits.
 FINE = pg.FixedStep(24)
-GROWTH = 2.0
-SHAPES = {2: (8, 4), 5: (4, 8)}
+GROWTH = {"low-rank": 2.0, "gates": 3.0}
+SHAPE = (4, 8)
+DENSE, CONVOLUTIONS = NetworkOptions("mlp", hidden=6), NetworkOptions("published", channels=1)
 SOLVES = {"rk4": (FINE, pg.Discrete()), "dopri5": (pg.Adaptive(RTOL, RTOL, "dopri5"), pg.Backsolve())}
 
 
 @functools.cache
-def grown(levels, deep, depth, activation):
+def grown(field, levels=2, network=DENSE, depth=1, activation="softplus"):
     """A small model, its weights scaled up until the flow is far from the identity."""
-    shape = SHAPES[levels]
-
-    @eqx.filter_jit
-    def make(key):
-        model = Autoencoder(
-            shape,
-            key=key,
-            levels=levels,
-            channels=1,
-            latent=LATENT,
-            cnfs=2,
-            width=5,
-            depth=depth,
-            rank=2,
-            activation=activation,
-            end_time=END_TIME,
-        )
-        if not deep:
-            down = GatedConvolution(1, 8, shape, key=key)
-            up = GatedConvolution(LATENT, 1, shape, transposed=True, key=key)
-            trunks = ((down,), (up,))
-            model = eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, trunks)
-        parts = lambda m: (m.fields, m.encoder.updates, m.encoder.mean, m.encoder.variance)  # noqa: E731
-        return eqx.tree_at(parts, model, jax.tree.map(lambda a: GROWTH * a, parts(model)))
-
-    return make(jr.key(4))
-
-
-def autoencoder(
-    levels=2,
-    *,
-    divergence=pg.ClosedForm(),
-    integrator=FINE,
-    adjoint=pg.Discrete(),
-    deep=False,
-    depth=1,
-    activation="softplus",
-):
-    """Return a small model.
-
-    Convolutions take long to compile, and have tests of their own: but for `deep` ones, encoder and decoder
-    have one layer each instead of six, with a kernel as large as the image.
-    """
-    model = grown(levels, deep, depth, activation)
-    solve = (divergence, integrator, adjoint)
-    return eqx.tree_at(
-        lambda m: (m.divergence, m.integrator, m.adjoint),
-        model,
-        solve,
-        is_leaf=lambda n: isinstance(n, pg.AbstractDivergence | pg.AbstractIntegrator | pg.AbstractAdjoint),
+    shape = {"field": field, "width": 5, "depth": depth, "rank": 2, "activation": activation}
+    model = small_model(
+        SHAPE, levels=levels, seed=4, latent=LATENT, network=network, cnfs=2, end_time=END_TIME, **shape
     )
+    parts = lambda m: (m.flow.families, m.flow.heads, m.flow.base)  # noqa: E731
+    return eqx.tree_at(parts, model, jax.tree.map(lambda a: GROWTH[field] * a, parts(model)))
 
 
 def images_of(levels):
-    shape = SHAPES[levels]
-    return jr.randint(jr.key(levels), (N, *shape), 0, levels).astype(jnp.uint8)
+    return jr.randint(jr.key(levels), (N, *SHAPE), 0, levels).astype(jnp.uint8)
 
 
 def groups(tree):
     """Return the parameter groups of a model, or of a gradient of its shape, as vectors."""
-    encoder, decoder = tree.encoder, tree.decoder
+    flow = tree.flow
     named = {
-        "encoder trunk": encoder.trunk,
-        "mean head": encoder.mean,
-        "variance head": encoder.variance,
-        "update head 0": encoder.updates[0],
-        "update head 1": encoder.updates[1],
-        "field 0": tree.fields[0],
-        "field 1": tree.fields[1],
-        "decoder trunk": decoder.trunk,
-        "decoder output": (decoder.head, decoder.last),
+        "encoder": tree.encoder,
+        "mean head": flow.base.mean,
+        "scale head": flow.base.scale,
+        "field head 0": flow.heads[0],
+        "field head 1": flow.heads[1],
+        "field 0": flow.families[0],
+        "field 1": flow.families[1],
+        "decoder": tree.decoder,
     }
+    if any(map(eqx.is_inexact_array, jax.tree.leaves(tree.likelihood))):
+        named["decoder's logits"] = tree.likelihood
     return {name: ravel(part) for name, part in named.items()}
 
 
@@ -142,12 +108,15 @@ def differentiated(estimator):
 
 @functools.cache
 def model_of(case):
-    integrator, adjoint = SOLVES["dopri5" if case == "adaptive" else "rk4"]
-    levels = 5 if case == "grey" else 2
-    model = autoencoder(
-        levels, integrator=integrator, adjoint=adjoint, deep=case == "deep", depth=2 if case == "deep" else 1
-    )
-    return model, images_of(levels)
+    """Both kinds of fields; 256 grey levels by way of few outputs; adaptive steps; the published networks."""
+    made = {
+        "low-rank": lambda: grown("low-rank"),
+        "gates": lambda: grown("gates"),
+        "grey": lambda: grown("gates", 256),
+        "adaptive": lambda: grown("low-rank"),
+        "deep": lambda: grown("low-rank", network=CONVOLUTIONS, depth=2),
+    }[case]()
+    return solved(made, *SOLVES["dopri5" if case == "adaptive" else "rk4"]), images_of(made.levels)
 
 
 @functools.cache
@@ -159,7 +128,7 @@ def loss_and_gradient(case, estimator, beta=BETA):
 def score_gradient(case):
     """Return d/dθ of the mean of ln q(z | x) where z stays what it is, by solving backwards."""
     # What the adaptive solves should find, too.
-    model, images = model_of("plain" if case == "adaptive" else case)
+    model, images = model_of("low-rank" if case == "adaptive" else case)
 
     @eqx.filter_jit
     def run(model):
@@ -173,7 +142,8 @@ def score_gradient(case):
 @pytest.mark.parametrize(
     "case",
     [
-        "plain",
+        "low-rank",
+        "gates",
         pytest.param("grey", marks=pytest.mark.slow),
         pytest.param("adaptive", marks=pytest.mark.slow),
         pytest.param("deep", marks=pytest.mark.slow),
@@ -194,7 +164,8 @@ def test_path_gradient_is_the_total_one_without_the_score(case):
     assert_close(path, expected, tolerance, scale=total)
 
 
-def test_the_flow_is_far_from_the_identity():
+@pytest.mark.parametrize("case", ["low-rank", "gates"])
+def test_the_flow_is_far_from_the_identity(case):
     @eqx.filter_jit
     def run(model, images):
         flow = model.posterior(images)
@@ -202,12 +173,12 @@ def test_the_flow_is_far_from_the_identity():
         begin, end = (f.sample_and_log_prob(key=KEY, n=N) for f in (base, flow))
         return begin, end
 
-    (begin, log_q0), (end, log_q) = run(*model_of("plain"))
+    (begin, log_q0), (end, log_q) = run(*model_of(case))
     assert float(jnp.linalg.norm(end - begin, axis=1).min()) > 0.5
     assert float(jnp.abs(log_q - log_q0).max()) > 0.3
 
 
-@pytest.mark.parametrize("case", ["plain", pytest.param("grey", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["low-rank", "gates", pytest.param("grey", marks=pytest.mark.slow)])
 def test_two_copies_give_the_path_gradient(case):
     loss, path = loss_and_gradient(case, "path")
     two_loss, two = loss_and_gradient(case, "two-copy")
@@ -217,7 +188,7 @@ def test_two_copies_give_the_path_gradient(case):
 
 def test_the_weight_of_the_divergence_is_that_of_its_path_term():
     """The gradient is affine in beta, and beta does nothing to the decoder."""
-    at = {beta: loss_and_gradient("plain", "path", beta)[1] for beta in (0.0, BETA, 1.9)}
+    at = {beta: loss_and_gradient("gates", "path", beta)[1] for beta in (0.0, BETA, 1.9)}
     for name, none in at[0.0].items():
         slope = (at[1.9][name] - none) / 1.9
         error = np.linalg.norm(at[BETA][name] - none - BETA * slope)
@@ -226,7 +197,7 @@ def test_the_weight_of_the_divergence_is_that_of_its_path_term():
 
 
 @pytest.mark.parametrize(
-    ("case", "estimator"), [("plain", "path"), pytest.param("grey", "total", marks=pytest.mark.slow)]
+    ("case", "estimator"), [("gates", "path"), pytest.param("grey", "total", marks=pytest.mark.slow)]
 )
 def test_bound_is_the_reverse_divergence_from_the_joint(case, estimator):
     """The library's own objective, image by image through `PerDraw`, knows nothing of `NegativeELBO`."""
@@ -246,7 +217,8 @@ def test_bound_is_the_reverse_divergence_from_the_joint(case, estimator):
     assert_close(found, expected, 1e-9)
 
 
-def test_path_gradient_vanishes_where_the_target_is_the_posterior():
+@pytest.mark.parametrize("case", ["low-rank", "gates"])
+def test_path_gradient_vanishes_where_the_target_is_the_posterior(case):
     """Draw by draw, in every group, and unlike the total one."""
 
     @eqx.filter_jit
@@ -265,7 +237,7 @@ def test_path_gradient_vanishes_where_the_target_is_the_posterior():
         one_by_one = jnp.split(jnp.eye(2 * N), 2, axis=1)
         return values, jax.vmap(lambda *one: groups(pull(one)[0]))(*one_by_one)
 
-    values, gradients = run(*model_of("plain"))
+    values, gradients = run(*model_of(case))
     np.testing.assert_allclose(values, np.zeros((2, N)), atol=TOLERANCE["solve"])
     for name, rows in gradients.items():
         if not is_decoder(name):
@@ -276,13 +248,16 @@ def test_path_gradient_vanishes_where_the_target_is_the_posterior():
 
 def pushed_forward(model, images):
     """Return mean and covariance of each posterior with affine fields, by matrix exponentials."""
-    mean, log_scale, numbers = jax.tree.map(np.asarray, model.encoder(images))
-    fields = jax.tree.map(np.asarray, model.fields)
+    features = model.encoder(images.astype(float))
+    base, heads = model.flow.base, model.flow.heads
+    mean, log_scale = np.asarray(base.mean(features)), np.asarray(base.log_scale(features))
+    numbers = [np.asarray(head(features)) for head in heads]
+    fields = [jax.tree.map(np.asarray, family.layers) for family in model.flow.families]
     found = []
     for n in range(N):
         mu, cov = mean[n], np.diag(np.exp(2 * log_scale[n]))
         for layers, own in zip(fields, numbers, strict=True):
-            rest, rank = own[n], model.rank
+            rest, rank = own[n], model.flow.families[0].rank
             # The field as M h + s t + b of what comes in, one layer after the other.
             matrix, slope, shift = np.eye(LATENT), np.zeros(LATENT), np.zeros(LATENT)
             for layer in layers:
@@ -305,7 +280,7 @@ def pushed_forward(model, images):
 def test_affine_fields_make_normals(divergence, monkeypatch):
     """Their score is known, and free of noise whatever the divergence."""
     monkeypatch.setitem(field_module.ACTIVATIONS, "none", lambda a: a)
-    model = autoencoder(2, activation="none", divergence=divergence, integrator=pg.FixedStep(200))
+    model = solved(grown("low-rank", activation="none"), divergence, pg.FixedStep(200))
     images = images_of(2)
     draw = eqx.filter_jit(lambda m: m.posterior(images).sample_with_score(key=KEY, n=N))(model)
     for n, (mu, cov) in enumerate(pushed_forward(model, images)):
@@ -318,6 +293,38 @@ def test_affine_fields_make_normals(divergence, monkeypatch):
             assert float(draw.log_q[n]) == pytest.approx(log_q, abs=1e-7)
         off_diagonal = cov - np.diag(np.diag(cov))
         assert np.abs(off_diagonal).max() > 0.05
+
+
+def log_q_of(model, features, n, z):
+    """Return ln q(z | x) of one image by SciPy's solver, backwards, with the formulas of gates in NumPy."""
+    total, base = 0.0, model.flow.base
+    for head, family in reversed(list(zip(model.flow.heads, model.flow.families, strict=True))):
+        gate, bias, shift = np.split(np.asarray(head(features))[n], [5, 10])
+        inner, inner_time, outer, outer_time = map(np.asarray, jax.tree.leaves(family))
+
+        def motion(t, y, gate=1 + gate, bias=bias, shift=shift, w=(inner, inner_time, outer, outer_time)):
+            hidden = np.tanh(w[0] @ y[:-1] + t * w[1] + bias)
+            jacobian = w[2] @ np.diag(gate * (1 - hidden**2)) @ w[0]
+            return np.append(w[2] @ (gate * hidden) + t * w[3] + shift, np.trace(jacobian))
+
+        ends = solve_ivp(motion, (END_TIME, 0.0), np.append(z, 0.0), "DOP853", rtol=1e-12, atol=1e-12).y[
+            :, -1
+        ]
+        z, total = ends[:-1], total + ends[-1]
+    mean, scale = np.asarray(base.mean(features))[n], np.exp(np.asarray(base.log_scale(features))[n])
+    return norm(mean, scale).logpdf(z).sum() + total
+
+
+def test_density_and_score_of_gates():
+    """By an independent solver, and by differences of what it gives."""
+    model, images = model_of("gates")
+    draw = eqx.filter_jit(lambda m: m.posterior(images).sample_with_score(key=KEY, n=N))(model)
+    features = model.encoder(images.astype(float))
+    for n, z in enumerate(np.asarray(draw.x)):
+        assert float(draw.log_q[n]) == pytest.approx(log_q_of(model, features, n, z), abs=1e-7)
+        steps = 1e-4 * np.eye(LATENT)
+        up, down = ([log_q_of(model, features, n, z + sign * d) for d in steps] for sign in (1, -1))
+        np.testing.assert_allclose(draw.score[n], (np.array(up) - down) / 2e-4, rtol=1e-5, atol=1e-5)
 
 
 def path_loss(model, images, noise_key):
@@ -334,21 +341,21 @@ def path_loss(model, images, noise_key):
     along_path = inner_products(freeze(draw.score), draw.x - freeze(draw.x))
     log_p = jax.vmap(model.prior.log_prob)(draw.x)
     kl = draw.log_q + along_path - log_p
-    return jnp.mean(-log_likelihood(model.decoder(draw.x), images) + BETA * kl)
+    return jnp.mean(-model.log_likelihood(draw.x, images) + BETA * kl)
 
 
 @pytest.mark.parametrize(
-    "divergence",
+    ("case", "divergence"),
     [
-        pytest.param(pg.Hutchinson(1, "gaussian"), id="gaussian"),
-        pytest.param(pg.Hutchinson(3, "rademacher"), id="three-signs", marks=pytest.mark.slow),
+        pytest.param("low-rank", pg.Hutchinson(1, "gaussian"), id="gaussian"),
+        pytest.param("gates", pg.Hutchinson(3, "rademacher"), id="three-signs", marks=pytest.mark.slow),
     ],
 )
-def test_mean_over_noise_is_the_exact_path_gradient(divergence):
+def test_mean_over_noise_is_the_exact_path_gradient(case, divergence):
     """Coordinate by coordinate, within five standard errors of many draws of the noise alone."""
-    number, images = 1000, images_of(2)
-    model = autoencoder(2, divergence=divergence)
-    _, exact = loss_and_gradient("plain", "path")
+    number, (model, images) = 1000, model_of(case)
+    model = solved(model, divergence)
+    _, exact = loss_and_gradient(case, "path")
     keys = jr.split(jr.key(23), number).at[0].set(KEY)
 
     @eqx.filter_jit

@@ -1,5 +1,6 @@
-"""The autoencoder's parts: published sizes and settings, initial weights, likelihoods, variances."""
+"""Autoencoders as made from options: published sizes and settings, initial weights, our own sizes."""
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -8,15 +9,20 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from jax import lax
-from scipy.special import expit, log_softmax
+from scipy.special import expit
 
+import pathgrad as pg
 from pathgrad._words.errors import UserError
+from pathgrad.experiments.vae.amortised import AmortisedFlow, LogScaleHead, VarianceHead
+from pathgrad.experiments.vae.data.datasets import Dataset
+from pathgrad.experiments.vae.field import LowRank
+from pathgrad.experiments.vae.gates import Gates
 from pathgrad.experiments.vae.layers import Affine, GatedConvolution
-from pathgrad.experiments.vae.making import make_model
-from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.networks import Decoder, Encoder, log_likelihood, mean_pixel
-from pathgrad.experiments.vae.options import AutoencoderOptions, preset
+from pathgrad.experiments.vae.making import make_amortised_flow, make_model, make_training
+from pathgrad.experiments.vae.networks import PublishedDecoder, PublishedEncoder
+from pathgrad.experiments.vae.options import AmortisedFlowOptions, AutoencoderOptions, NetworkOptions, preset
+
+from .vae_helpers import small_model
 
 # Shape and grey levels of the images.
 IMAGES = {
@@ -37,30 +43,31 @@ FLOW_TOTALS = {"mnist": 142_406_016, "omniglot": 182_001_600, "caltech": 96_597_
 
 
 def size(tree):
-    return sum(math.prod(a.shape) for a in jax.tree.leaves(tree) if hasattr(a, "shape"))
+    """How many parameters there are; the count of solver steps, a whole number, is none."""
+    leaves = [a for a in jax.tree.leaves(tree) if hasattr(a, "shape")]
+    return sum(math.prod(a.shape) for a in leaves if jnp.issubdtype(a.dtype, jnp.inexact))
 
 
-def published(dataset):
-    """Return the published model's shapes; its hundreds of millions of weights are never made."""
-    options = preset("paper", dataset)
+def shapes_of(name, dataset):
+    """Return a preset's model as shapes; its hundreds of millions of weights are never made."""
+    options = preset(name, dataset)
     shape, levels = IMAGES[dataset]
     return eqx.filter_eval_shape(lambda key: make_model(options, shape, levels, key=key), jr.key(0))
 
 
 @pytest.mark.parametrize("dataset", IMAGES)
 def test_numbers_of_parameters(dataset):
-    model = published(dataset)
+    model = shapes_of("paper", dataset)
     grey = dataset == "freyfaces"
-    encoder, decoder = model.encoder, model.decoder
-    assert size(encoder.trunk) == (1_712_704 if grey else 2_171_456)
-    assert size((encoder.mean, encoder.variance)) == 32_896
-    assert size(decoder.trunk) == (748_032 if grey else 862_720)
-    assert size((decoder.head, decoder.last)) == (270_848 if grey else 33)
+    assert size(model.encoder) == (1_712_704 if grey else 2_171_456)
+    assert size((model.flow.base.mean, model.flow.base.scale)) == 32_896
+    assert size(model.decoder.trunk) == (748_032 if grey else 862_720)
+    assert size((model.decoder.head, model.decoder.last)) == (270_848 if grey else 33)
 
     cnfs, update, shared = PUBLISHED_FLOWS[dataset]
-    assert [size(head) for head in encoder.updates] == [257 * update] * cnfs
-    assert [size(layers) for layers in model.fields] == [shared] * cnfs
-    assert size((encoder.updates, model.fields)) == FLOW_TOTALS[dataset]
+    assert [size(head) for head in model.flow.heads] == [257 * update] * cnfs
+    assert [size(family) for family in model.flow.families] == [shared] * cnfs
+    assert size((model.flow.heads, model.flow.families)) == FLOW_TOTALS[dataset]
     without_flow = 2_764_480 if grey else 3_067_105
     assert size(model) == without_flow + FLOW_TOTALS[dataset]
 
@@ -71,11 +78,10 @@ def test_numbers_of_parameters(dataset):
     ids=["omniglot", "caltech"],
 )
 def test_numbers_of_parameters_of_ffjord(cnfs, width, depth, rank, total):
-    model = eqx.filter_eval_shape(
-        lambda key: Autoencoder((28, 28), key=key, levels=2, cnfs=cnfs, width=width, depth=depth, rank=rank),
-        jr.key(0),
-    )
-    assert size((model.encoder.updates, model.fields)) == total
+    flow = AmortisedFlowOptions(cnfs=cnfs, field="low-rank", width=width, depth=depth, rank=rank)
+    options = AutoencoderOptions(flow=flow)
+    made = eqx.filter_eval_shape(lambda key: make_amortised_flow(options, 256, 2, key=key), jr.key(0))
+    assert size((made.heads, made.families)) == total
 
 
 @pytest.mark.parametrize(
@@ -92,74 +98,75 @@ def test_published_settings(dataset, flow, patience):
     options = preset("paper", dataset)
     f, t = options.flow, options.training
     assert options.dataset == dataset
-    assert (options.latent, options.channels) == (64, 32)
+    assert (options.latent, options.likelihood) == (64, "softmax")
+    assert (options.network.networks, options.network.channels) == ("published", 32)
     assert (f.cnfs, f.width, f.depth, f.rank, f.activation) == flow
-    assert (f.divergence, f.noise, f.probes) == ("hutchinson", "gaussian", 1)
-    assert (f.solver, f.tolerance, f.end_time) == ("dopri5", 1e-5, 0.5)
-    assert (t.optimizer, t.rate, t.batch) == ("adamax", 5e-4, 100)
+    assert (f.field, f.divergence, f.noise, f.probes) == ("low-rank", "hutchinson", "gaussian", 1)
+    assert (f.solver, f.tolerance, f.end_time, f.adjoint) == ("dopri5", 1e-5, 0.5, "discrete")
+    assert (t.optimizer, t.learning_rate, t.batch) == ("adamax", 5e-4, 100)
     assert (t.warmup_epochs, t.patience, t.epochs) == (100, patience, 5000)
+    # Nothing of our own.
+    assert (t.rate_warmup, t.rate_hold, t.clip, t.average, t.kl_warmup) == (0, 1, 0, None, 0)
+    assert (t.shifts, t.flips, t.max_seconds) == (0, False, None)
+
+
+def test_published_training():
+    """No factor on the rate, no bias of the mean image, a validation with every epoch, all as before."""
+    options, blank = preset("paper", "caltech"), np.zeros((250, 4, 4), np.uint8)
+    model = small_model(network=NetworkOptions("published", channels=1), field="low-rank")
+    training = make_training(options.training, model, Dataset("made up", blank, blank, blank, 2, False))
+    assert training.method.rate is None
+    assert training.objective.data.augment is None
+    assert training.steps == 5000 * 3
+    assert (training.validation.every, training.validation.patient_until) == (3, 300)
+    assert eqx.tree_equal(training.model, model)
+    # Adamax's first step is the learning rate in every coordinate, whatever the gradient.
+    gradient = {"a": jnp.array([3.0, -1e-3])}
+    updates, _ = training.method.optimizer.update(gradient, training.method.optimizer.init(gradient))
+    np.testing.assert_allclose(updates["a"], [-5e-4, 5e-4], rtol=1e-3)
 
 
 def test_published_model_is_solved_as_published():
-    model = published("caltech")
-    assert (model.divergence.noise_kind, model.divergence.probes) == ("gaussian", 1)
-    integrator = model.integrator
+    model = shapes_of("paper", "caltech")
+    assert (model.flow.divergence.noise_kind, model.flow.divergence.probes) == ("gaussian", 1)
+    integrator = model.flow.integrator
     assert (integrator.solver, integrator.rtol, integrator.atol) == ("dopri5", 1e-5, 1e-5)
-    assert (model.end_time, model.rank, model.activation) == (0.5, 20, "tanh")
+    assert isinstance(model.flow.base, VarianceHead)
+    assert not model.flow.base.is_grey
+    assert shapes_of("paper", "freyfaces").flow.base.is_grey
     images = jax.ShapeDtypeStruct((3, 28, 28), jnp.uint8)
     flow = eqx.filter_eval_shape(lambda m, i: m.posterior(i), model, images)
     assert [(cnf.t0, cnf.t1) for cnf in flow.transforms] == [(0.0, 0.5)] * 2
+    assert [cnf.field.activation for cnf in flow.transforms] == ["tanh"] * 2
     assert flow.base.mean.value.shape == (3, 64)
 
 
-def test_other_optimiser_has_its_own_rate():
-    training = preset("paper", "mnist").training
-    adam = type(training)(optimizer="adam")
-    assert adam.rate == 1e-3
-    assert type(training)(optimizer="adam", learning_rate=0.02).rate == 0.02
+def test_model_for_a_cpu():
+    """For MNIST: 3x3 convolutions with 32 channels, 64 latent numbers, two flows with 512 gates."""
+    model = shapes_of("cpu", "mnist")
+    assert size(model) == 2_009_764
+    encoder = 4 * 9 * 16 + 16 + (64 * 32 + 32) + (32 * 9 * 32 + 32) + 2 * 256 * (49 * 32 + 1)
+    assert size(model.encoder) == encoder
+    assert [size(family) for family in model.flow.families] == [512 * 64 * 2 + 512 + 64] * 2
+    assert [size(head) for head in model.flow.heads] == [257 * (2 * 512 + 64)] * 2
+    assert (model.flow.integrator, model.flow.divergence) == (pg.FixedStep(3), pg.ClosedForm())
+
+
+@pytest.mark.parametrize("dataset", ["caltech", "freyfaces"])
+def test_few_images_have_smaller_models(dataset):
+    few, many = preset("cpu", dataset), preset("cpu", "mnist")
+    assert size(shapes_of("cpu", dataset)) < size(shapes_of("cpu", "mnist"))
+    assert few.training.flips > many.training.flips
+    assert preset("tiny", dataset).training.epochs < few.training.epochs
+    assert AutoencoderOptions() == dataclasses.replace(
+        many, training=dataclasses.replace(many.training, shifts=0.0)
+    )
 
 
 def test_unknown_data_set_has_no_preset():
     with pytest.raises(UserError, match=r"no data set 'cifar'.*mnist, omniglot"):
         preset("paper", "cifar")
     assert AutoencoderOptions().dataset == "mnist"
-
-
-@pytest.mark.parametrize(("shape", "levels"), [((28, 28), 2), ((28, 20), 256), ((8, 12), 5)])
-def test_shapes(shape, levels):
-    def run(key, images, z):
-        encoder = Encoder(shape, key=key, levels=levels, channels=3, latent=7, update_sizes=[11, 13])
-        decoder = Decoder(shape, key=key, levels=levels, channels=3, latent=7)
-        return encoder(images), decoder(z)
-
-    images = jax.ShapeDtypeStruct((4, *shape), jnp.uint8)
-    z = jax.ShapeDtypeStruct((4, 7), jnp.float64)
-    (mean, log_scale, numbers), logits = jax.eval_shape(run, jr.key(0), images, z)
-    assert mean.shape == log_scale.shape == (4, 7)
-    assert [n.shape for n in numbers] == [(4, 11), (4, 13)]
-    assert logits.shape == (4, *shape) + ((levels,) if levels > 2 else ())
-
-
-def test_trunk_narrows_as_published():
-    """Channels, sizes and kernels of every layer, on 28 x 20 images."""
-    encoder = eqx.filter_eval_shape(
-        lambda k: Encoder((28, 20), key=k, levels=2, channels=32, latent=64, update_sizes=[]), jr.key(0)
-    )
-    decoder = eqx.filter_eval_shape(
-        lambda k: Decoder((28, 20), key=k, levels=2, channels=32, latent=64), jr.key(0)
-    )
-
-    def way(trunk, first):
-        sizes, x = [], jax.ShapeDtypeStruct((2, *first), jnp.float64)
-        for layer in trunk:
-            x = eqx.filter_eval_shape(lambda layer, x: layer(x), layer, x)
-            sizes.append(x.shape[1:])
-        return sizes
-
-    down = [(28, 20, 32), (14, 10, 32), (14, 10, 64), (7, 5, 64), (7, 5, 64), (1, 1, 256)]
-    up = [(7, 5, 64), (7, 5, 64), (14, 10, 32), (14, 10, 32), (28, 20, 32), (28, 20, 32)]
-    assert way(encoder.trunk, (28, 20, 1)) == down
-    assert way(decoder.trunk, (1, 1, 64)) == up
 
 
 def assert_uniform(values, bound):
@@ -170,6 +177,13 @@ def assert_uniform(values, bound):
     tolerance = 5 * bound * math.sqrt(4 / 45 / values.size)  # five standard errors of its square
     assert abs(np.mean(values**2) - bound**2 / 3) < bound * tolerance
     assert abs(np.mean(values)) < 5 * bound / math.sqrt(3 * values.size)
+
+
+def assert_normal(values, scale):
+    """Mean and variance of a normal, within five standard errors."""
+    values = np.asarray(values).ravel()
+    assert abs(values.mean()) < 5 * scale / math.sqrt(values.size)
+    assert abs(np.mean(values**2) / scale**2 - 1) < 5 * math.sqrt(2 / values.size)
 
 
 def test_initial_weights_of_affine_maps():
@@ -193,131 +207,62 @@ def test_initial_weights_of_convolutions(transposed, fan_in):
     assert_uniform(layer.bias, bound)
 
 
-def test_initial_weights_of_the_networks():
+def test_initial_weights_of_published_networks():
     """Every layer by its own fan-in, gate and bias included; a kernel that is not square counts as it is."""
-    encoder = Encoder((12, 8), key=jr.key(2), levels=2, channels=6, latent=40, update_sizes=[60])
+    encoder = PublishedEncoder((12, 8), key=jr.key(2), channels=6)
     fan_ins = [25, 25 * 6, 25 * 6, 25 * 12, 25 * 12, 6 * 12]
     for layer, fan_in in zip(encoder.trunk, fan_ins, strict=True):
         assert_uniform(layer.weight, 1 / math.sqrt(fan_in))
         assert np.abs(layer.bias).max() <= 1 / math.sqrt(fan_in)
-    for head in (encoder.mean, encoder.variance, *encoder.updates):
-        assert_uniform(head.weight, 1 / math.sqrt(48))
-    assert np.abs(encoder.mean.weight - encoder.variance.weight).min() > 0
-    decoder = Decoder((12, 8), key=jr.key(3), levels=20, channels=6, latent=40)
+    decoder = PublishedDecoder((12, 8), 40, 20, key=jr.key(3), channels=6)
     for layer, fan_in in zip(decoder.trunk, [6 * 12, *[25 * c for c in (12, 6, 6, 6, 6)]], strict=True):
         assert_uniform(layer.weight, 1 / math.sqrt(fan_in))
         assert np.abs(layer.bias).max() <= 1 / math.sqrt(fan_in)
     assert_uniform(decoder.head[0], 1 / math.sqrt(25 * 6))
     assert_uniform(decoder.last.weight, 1 / math.sqrt(20))
+    options = AutoencoderOptions(latent=40, flow=AmortisedFlowOptions(cnfs=1, field="low-rank", width=4))
+    flow = make_amortised_flow(options, 48, 2, key=jr.key(2))
+    for head in (flow.base.mean, flow.base.scale, *flow.heads):
+        assert_uniform(head.weight, 1 / math.sqrt(48))
+        assert np.abs(head.bias).max() <= 1 / math.sqrt(48)
+    assert np.abs(flow.base.mean.weight - flow.base.scale.weight).min() > 0
 
 
-def test_gate():
-    """Half of the channels, times the sigmoid of the other half, and nothing else in between."""
-    layer = GatedConvolution(2, 3, 1, key=jr.key(4))
-    x = 2 * jr.normal(jr.key(5), (1, 4, 3, 2))
-    whole = np.asarray(x) @ np.asarray(layer.weight)[0, 0] + np.asarray(layer.bias)
-    np.testing.assert_allclose(layer(x), whole[..., :3] * expit(whole[..., 3:]), rtol=1e-12)
+def test_initial_weights_of_our_own_flow():
+    """Fields begin as small changes, and standard deviations near 0.6."""
+    options = AutoencoderOptions(latent=40, flow=AmortisedFlowOptions(cnfs=2, width=50))
+    flow = make_amortised_flow(options, 90, 2, key=jr.key(5))
+    assert_normal(flow.base.mean.weight, 0.5 / math.sqrt(90))
+    assert_normal(flow.base.scale.weight, 0.1 / math.sqrt(90))
+    np.testing.assert_array_equal(flow.base.scale.bias, -0.5)
+    for head, family in zip(flow.heads, flow.families, strict=True):
+        assert_normal(head.weight, 0.3 / math.sqrt(90))
+        assert not np.any(head.bias)
+        assert_normal(family.inner, 1 / math.sqrt(40))
+        assert_normal(family.outer, 0.3 / math.sqrt(50))
+        assert_normal(family.inner_time, 1.0)
+    assert np.abs(flow.families[0].inner - flow.families[1].inner).min() > 0
 
 
-def test_bernoulli_likelihood():
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(4, 3, 2)) * 3
-    logits[0] = [[200.0, -200.0], [200.0, -200.0], [40.0, -0.3]]
-    images = rng.integers(0, 2, size=(4, 3, 2)).astype(np.uint8)
-    images[0] = [[1, 1], [0, 0], [1, 0]]
-    found = log_likelihood(jnp.asarray(logits), jnp.asarray(images))
-    p = expit(logits[1:])
-    expected = np.where(images[1:] == 1, np.log(p), np.log1p(-p)).sum((1, 2))
-    np.testing.assert_allclose(found[1:], expected, rtol=1e-12)
-    # Certain and right costs nothing; certain and wrong costs the logit, not infinity or a clamped value.
-    certain = -200 - 200 - np.log1p(np.exp(-40.0)) - np.log1p(np.exp(-0.3))
-    assert float(found[0]) == pytest.approx(certain, rel=1e-14)
-
-    gradient = jax.grad(lambda a: log_likelihood(a, jnp.asarray(images)).sum())(jnp.asarray(logits))
-    np.testing.assert_allclose(gradient, images - expit(logits), rtol=1e-10, atol=1e-15)
+def test_heads_must_fit_their_fields():
+    key = jr.key(0)
+    base = LogScaleHead.normal(5, 2, key=key)
+    with pytest.raises(ValueError, match=r"heads give \[9\] numbers, and the fields need \[8\]"):
+        AmortisedFlow(base, [Affine.normal(5, 9, key=key)], [Gates(2, 3, key=key)])
+    wanted = LowRank(2, 3, 1, 1, key=key).size
+    AmortisedFlow(base, [Affine.normal(5, wanted, key=key)], [LowRank(2, 3, 1, 1, key=key)])
+    with pytest.raises(ValueError, match="multiples of four"):
+        small_model((4, 6))
 
 
-@pytest.mark.parametrize("levels", [5, 256])
-def test_categorical_likelihood(levels):
-    rng = np.random.default_rng(1)
-    logits = rng.normal(size=(3, 2, 4, levels)) * 4
-    logits[0, 0, 0, 1] = 900.0
-    images = rng.integers(0, levels, size=(3, 2, 4)).astype(np.uint8)
-    images[0, 0, :2] = [0, levels - 1]  # both ends, the largest being the byte 255
-    found = log_likelihood(jnp.asarray(logits), jnp.asarray(images))
-    logs = log_softmax(logits, axis=-1)
-    expected = [
-        sum(logs[b, i, j, int(images[b, i, j])] for i in range(2) for j in range(4)) for b in range(3)
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-    assert found[0] < -800
-
-    gradient = jax.grad(lambda a: log_likelihood(a, jnp.asarray(images)).sum())(jnp.asarray(logits))
-    one_hot = np.eye(levels)[images]
-    np.testing.assert_allclose(gradient, one_hot - np.exp(logs), atol=1e-12)
-
-
-def test_untrained_likelihood_is_that_of_ignorance():
-    zeros = jnp.zeros((1, 28, 28))
-    images = jnp.ones((1, 28, 28), jnp.uint8)
-    assert float(log_likelihood(zeros, images)[0]) == pytest.approx(-784 * math.log(2))
-    grey = log_likelihood(jnp.zeros((1, 28, 20, 256)), images[:, :, :20])
-    assert float(grey[0]) / (560 * math.log(2)) == pytest.approx(-8)
-
-
-def test_mean_pixel():
-    rng = np.random.default_rng(2)
-    binary = rng.normal(size=(2, 3, 4)) * 5
-    np.testing.assert_allclose(mean_pixel(jnp.asarray(binary)), expit(binary), rtol=1e-12)
-    logits = rng.normal(size=(2, 3, 4, 6)) * 2
-    expected = (np.exp(log_softmax(logits, axis=-1)) * np.arange(6)).sum(-1) / 5
-    np.testing.assert_allclose(mean_pixel(jnp.asarray(logits)), expected, rtol=1e-12)
-
-
-def test_merged_convolutions_are_the_two_one_after_the_other():
-    levels = 7
-    decoder = Decoder((8, 4), key=jr.key(6), levels=levels, channels=2, latent=3)
-    z = 3 * jr.normal(jr.key(7), (2, 3))
-    weights = jr.normal(jr.key(8), (2, 8, 4, levels))
-
-    def merged(factors):
-        return eqx.tree_at(lambda d: (d.head, d.last), decoder, factors)(z)
-
-    def one_after_the_other(factors):
-        h = z[:, None, None, :]
-        for layer in decoder.trunk:
-            h = layer(h)
-        (weight, bias), last = factors
-        layout = ("NHWC", "HWIO", "NHWC")
-        h = lax.conv_general_dilated(h, weight, (1, 1), "SAME", dimension_numbers=layout) + bias
-        return jnp.einsum("bhwi,io->bhwo", h, last.weight) + last.bias
-
-    @jax.jit
-    def both(factors):
-        found = []
-        for function in (merged, one_after_the_other):
-            value, pull = jax.vjp(function, factors)
-            found.append((value, pull(weights)[0]))
-        return found
-
-    one, other = both((decoder.head, decoder.last))
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
-        assert np.abs(b).max() > 0.05
-
-
-def log_scales(levels, pre):
+def log_scales(pre, *, is_grey):
     """Return the log standard deviations of q0 for given outputs of the variance head, with slopes."""
     pre = jnp.asarray(pre)
-    encoder = Encoder((4, 4), key=jr.key(9), levels=levels, channels=1, latent=pre.size, update_sizes=[])
-    # Without the convolutions the heads see the pixels.
-    mean = Affine(jnp.zeros((16, pre.size)), jnp.zeros(pre.size))
-    encoder = eqx.tree_at(lambda e: (e.trunk, e.mean), encoder, ((), mean))
+    mean = Affine(jnp.zeros((1, pre.size)), jnp.zeros(pre.size))
 
     @jax.jit
     def run(bias):
-        changed = eqx.tree_at(lambda e: e.variance, encoder, Affine(mean.weight, bias))
-        return changed(jnp.ones((1, 4, 4), jnp.uint8))[1][0]
+        return VarianceHead(mean, Affine(mean.weight, bias), is_grey).log_scale(jnp.ones((1, 1)))[0]
 
     value, slope = jax.jvp(run, (pre,), (jnp.ones_like(pre),))
     return np.asarray(value), np.asarray(slope)
@@ -325,7 +270,7 @@ def log_scales(levels, pre):
 
 def test_variance_is_a_softplus():
     pre = np.array([-14.0, -3.0, -0.2, 0.0, 1.7, 30.0])
-    value, slope = log_scales(2, pre)
+    value, slope = log_scales(pre, is_grey=False)
     variance = np.log1p(np.exp(pre))
     np.testing.assert_allclose(np.exp(2 * value), variance, rtol=1e-9)
     np.testing.assert_allclose(slope, expit(pre) / variance / 2, rtol=1e-9)
@@ -334,7 +279,7 @@ def test_variance_is_a_softplus():
 def test_tiny_variances_stay_finite():
     """In double precision, softplus is zero below -745; its logarithm tends to its argument."""
     pre = np.array([-1e4, -800.0, -100.0, -15.5, -15.0, -14.5])
-    value, slope = log_scales(2, pre)
+    value, slope = log_scales(pre, is_grey=False)
     # ln ln(1 + e^a) = a - e^a / 2 + ...
     np.testing.assert_allclose(2 * value, pre - np.exp(pre) / 2, rtol=1e-7)
     np.testing.assert_allclose(slope, 0.5, rtol=1e-6)
@@ -342,7 +287,7 @@ def test_tiny_variances_stay_finite():
 
 def test_grey_images_have_clipped_variances():
     pre = np.array([-1e4, -20.0, -5.0, -4.5, 0.3, 6.9, 7.1, 50.0])
-    value, slope = log_scales(256, pre)
+    value, slope = log_scales(pre, is_grey=True)
     softplus = np.logaddexp(0, pre)
     np.testing.assert_allclose(np.exp(2 * value), np.clip(softplus, 0.01, 7.0), rtol=1e-10)
     inside = (softplus > 0.01) & (softplus < 7)
@@ -352,14 +297,15 @@ def test_grey_images_have_clipped_variances():
     np.testing.assert_allclose(slope[inside], expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("levels", [2, 256])
-def test_pixels_come_in_from_zero_to_one(levels):
+def test_pixels_come_in_from_zero_to_one():
     """The brightest pixel of any kind of image is a one to the encoder."""
-    encoder = Encoder((4, 4), key=jr.key(1), levels=levels, channels=1, latent=2, update_sizes=[])
-    other = Encoder((4, 4), key=jr.key(1), levels=3, channels=1, latent=2, update_sizes=[])
+    model = small_model(cnfs=0)
     pixels = np.zeros((1, 4, 4), np.uint8)
     pixels[0, 1, 2] = pixels[0, 3, 0] = 1
-    run = eqx.filter_jit(lambda e, i: e(i)[0])
-    mean = run(encoder, jnp.asarray(pixels * np.uint8(levels - 1)))
-    np.testing.assert_allclose(mean, run(other, jnp.asarray(pixels * np.uint8(2))), rtol=1e-12)
-    assert np.abs(mean - run(encoder, jnp.zeros((1, 4, 4), jnp.uint8))).min() > 1e-6
+    features = model.encoder(jnp.asarray(pixels, float))
+    for levels in (2, 256):
+        other = dataclasses.replace(model, levels=levels)
+        base = other.posterior(jnp.asarray(pixels * np.uint8(levels - 1))).base
+        np.testing.assert_allclose(base.mean.value, model.flow.base.mean(features), rtol=1e-12)
+        np.testing.assert_allclose(base.log_scale.value, model.flow.base.log_scale(features), rtol=1e-12)
+    assert np.abs(features - model.encoder(jnp.zeros((1, 4, 4)))).min() > 1e-6

@@ -5,28 +5,64 @@ import hashlib
 import math
 import pickle
 
+import equinox as eqx
+import jax.random as jr
 import numpy as np
 
+import pathgrad as pg
 from pathgrad._runs.rundir import RunDir
 from pathgrad._train.row import Row
 from pathgrad.experiments.vae.data.sources import SOURCES, File
-from pathgrad.experiments.vae.options import AmortisedFlowOptions, AutoencoderOptions, AutoencoderTrainOptions
+from pathgrad.experiments.vae.making import make_model
+from pathgrad.experiments.vae.options import (
+    AmortisedFlowOptions,
+    AutoencoderOptions,
+    AutoencoderTrainOptions,
+    NetworkOptions,
+)
 
 BITS = 560 * math.log(2)  # nats of an image, for one bit per pixel
 STEPS = 16  # of made-up runs in an epoch, two rows each
 
+# Dense networks: convolutions take long to compile, and have tests of their own.
+NETWORK = NetworkOptions("mlp", channels=1, hidden=8)
 TINY = AutoencoderOptions(
-    channels=1,
     latent=2,
-    flow=AmortisedFlowOptions(cnfs=1, width=4, rank=1, solver="rk4", solver_steps=2),
-    training=AutoencoderTrainOptions(batch=20, block=1, warmup_epochs=2, epochs=3, learning_rate=2e-3),
-)
+    network=NETWORK,
+    flow=AmortisedFlowOptions(cnfs=1, width=4, solver_steps=2),
+    training=AutoencoderTrainOptions(
+        batch=20, block=1, kl_warmup=0, warmup_epochs=2, rate_warmup=2, epochs=3, learning_rate=2e-3,
+        validate=1, average=None,
+    ),
+)  # fmt: skip
 IMAGES, PIXELS = (40, 20, 24), (8, 4)
 
 
 def changed(options, **training):
     """Options with others of training."""
     return dataclasses.replace(options, training=dataclasses.replace(options.training, **training))
+
+
+def solved(model, *parts):
+    """Return a model with another divergence, integrator or adjoint."""
+    kinds = {
+        pg.AbstractDivergence: lambda m: m.flow.divergence,
+        pg.AbstractIntegrator: lambda m: m.flow.integrator,
+        pg.AbstractAdjoint: lambda m: m.flow.adjoint,
+    }
+    for part in parts:
+        (kind,) = [kind for kind in kinds if isinstance(part, kind)]
+        model = eqx.tree_at(kinds[kind], model, part, is_leaf=lambda x, kind=kind: isinstance(x, kind))
+    return model
+
+
+def small_model(shape=(4, 4), *, levels=2, seed=0, latent=2, network=NETWORK, likelihood="softmax", **flow):
+    """Return an untrained model with small parts, with one flow of two solver steps if not told otherwise."""
+    flow = {"cnfs": 1, "width": 4, "rank": 1, "solver_steps": 2} | flow
+    options = AutoencoderOptions(
+        latent=latent, likelihood=likelihood, network=network, flow=AmortisedFlowOptions(**flow)
+    )
+    return eqx.filter_jit(lambda key: make_model(options, shape, levels, key=key))(jr.key(seed))
 
 
 def amat(images):

@@ -85,8 +85,8 @@ class Reason(AbstractReason):
     WRONG_DIVERGENCE = (
         Level.UNUSABLE,
         "a wrong divergence",
-        "The closed-form divergence of a field is wrong (relative error {divergence_error:.1e}, compared with "
-        "automatic differentiation), so log q is not the flow's density, and every number here is wrong. "
+        "The closed-form divergence of a field is wrong (relative error {divergence_error:.1e}, compared "
+        "with automatic differentiation), so log q is not the flow's density, and every number is wrong. "
         "Correct `prepare` or `velocity_and_divergence` of the field, or use `Exact()`, and train again.",
     )
     FEW_DRAWS = (

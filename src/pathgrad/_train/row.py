@@ -89,7 +89,7 @@ def best_row(rows: Iterable[Row]) -> Row | None:
     for row in rows:
         if (value := row.value("validation")) is None:
             continue
-        # Not always the lowest so far: a training that has become more accurate measures its best model again.
+        # Not always the lowest so far: a training that becomes more accurate measures its best model again.
         held = min(lowest, value) if row.best_validation is None else row.best_validation
         if value == held != lowest:
             best = row

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key, UInt8
 from .layers import Affine
 
 LEVELS = 256  # of grey
+_LOG_WIDTH = 30.0  # limit on the log of the width of a logistic, either way
 _AT_ONCE = 5  # images whose 256 logits a pixel are in memory together
 
 
@@ -113,29 +114,35 @@ class DiscretisedLogistic(AbstractLikelihood):
 
     outputs: int = eqx.field(static=True, default=2)
 
-    def _edges(self, outputs: Array) -> tuple[Array, Array]:
-        """Return the logistic's argument at the lower and the upper edge of every level, but for tails."""
-        centre = (LEVELS - 1) * jax.nn.sigmoid(outputs[..., :1])
-        edges = jnp.arange(LEVELS - 1, dtype=outputs.dtype) + 0.5
-        return (edges - centre) * jnp.exp(-outputs[..., 1:]), centre
+    def _centre_and_width(self, outputs: Array) -> tuple[Array, Array]:
+        """Return both in levels; a width is never so far off that its powers overflow."""
+        log_width = jnp.clip(outputs[..., 1], -_LOG_WIDTH, _LOG_WIDTH)
+        return (LEVELS - 1) * jax.nn.sigmoid(outputs[..., 0]), jnp.exp(log_width)
 
     def log_prob(self, outputs, images):
         level = images.astype(outputs.dtype)
-        centre, inverse = (LEVELS - 1) * jax.nn.sigmoid(outputs[..., 0]), jnp.exp(-outputs[..., 1])
-        above, below = (level + 0.5 - centre) * inverse, (level - 0.5 - centre) * inverse
-        # ln(F(above) - F(below)), written so that neither tail loses its digits.
-        inside = jnp.log1p(-jnp.exp(-inverse)) - jax.nn.softplus(-above) - jax.nn.softplus(below)
+        centre, width = self._centre_and_width(outputs)
+        above, below = (level + 0.5 - centre) / width, (level - 0.5 - centre) / width
+        # ln(F(above) - F(below)), written so that neither tail loses its digits, nor a wide distribution.
+        inside = jnp.log(-jnp.expm1(-1 / width)) - jax.nn.softplus(-above) - jax.nn.softplus(below)
         low, high = -jax.nn.softplus(-above), -jax.nn.softplus(below)
         each = jnp.where(images == 0, low, jnp.where(images == LEVELS - 1, high, inside))
         return jnp.sum(each, axis=(1, 2))
 
     def mean(self, outputs):
         """Return the expected level: the sum over all edges of the probability to lie above."""
-        return _in_chunks(lambda part: jnp.mean(jax.nn.sigmoid(-self._edges(part)[0]), axis=-1), outputs)
+        edges = jnp.arange(LEVELS - 1, dtype=outputs.dtype) + 0.5
+
+        def expected(part):
+            centre, width = self._centre_and_width(part)
+            return jnp.mean(jax.nn.sigmoid((centre[..., None] - edges) / width[..., None]), axis=-1)
+
+        return _in_chunks(expected, outputs)
 
     def sample(self, outputs, *, key):
         noise = jr.logistic(key, outputs.shape[:-1], outputs.dtype)
-        value = (LEVELS - 1) * jax.nn.sigmoid(outputs[..., 0]) + jnp.exp(outputs[..., 1]) * noise
+        centre, width = self._centre_and_width(outputs)
+        value = centre + width * noise
         return jnp.clip(jnp.round(value), 0, LEVELS - 1).astype(jnp.uint8)
 
 
