@@ -39,21 +39,23 @@ KEY = jr.key(17)
 DATA = pg.Data(np.zeros(1))  # batches are given by hand
 # Enough for the inverse solve to agree with the forward one to nine digits.
 FINE = pg.FixedStep(24)
-GROWTH = {"low-rank": 2.0, "gates": 3.0}
 SHAPE = (4, 8)
 DENSE, CONVOLUTIONS = NetworkOptions("mlp", hidden=6), NetworkOptions("published", channels=1)
 SOLVES = {"rk4": (FINE, pg.Discrete()), "dopri5": (pg.Adaptive(RTOL, RTOL, "dopri5"), pg.Backsolve())}
 
 
 @functools.cache
-def grown(field, levels=2, network=DENSE, depth=1, activation="softplus"):
+def grown(field, levels=2, network=DENSE, depth=1):
     """A small model, its weights scaled up until the flow is far from the identity."""
-    shape = {"field": field, "width": 5, "depth": depth, "rank": 2, "activation": activation}
+    shape = {"field": field, "width": 5, "depth": depth, "rank": 2, "activation": "softplus"}
     model = small_model(
         SHAPE, levels=levels, seed=4, latent=LATENT, network=network, cnfs=2, end_time=END_TIME, **shape
     )
-    parts = lambda m: (m.flow.families, m.flow.heads, m.flow.base)  # noqa: E731
-    return eqx.tree_at(parts, model, jax.tree.map(lambda a: GROWTH[field] * a, parts(model)))
+    if field == "low-rank":
+        parts = lambda m: (m.flow.families, m.flow.heads, m.flow.base)  # noqa: E731
+        return eqx.tree_at(parts, model, jax.tree.map(lambda a: 2 * a, parts(model)))
+    parts = lambda m: [*(f.outer for f in m.flow.families), *(h.weight for h in m.flow.heads)]  # noqa: E731
+    return eqx.tree_at(parts, model, [6 * a for a in parts(model)])
 
 
 def images_of(levels):
@@ -279,8 +281,8 @@ def pushed_forward(model, images):
 @pytest.mark.parametrize("divergence", [pg.ClosedForm(), pg.Hutchinson(2, "gaussian")])
 def test_affine_fields_make_normals(divergence, monkeypatch):
     """Their score is known, and free of noise whatever the divergence."""
-    monkeypatch.setitem(field_module.ACTIVATIONS, "none", lambda a: a)
-    model = solved(grown("low-rank", activation="none"), divergence, pg.FixedStep(200))
+    monkeypatch.setitem(field_module.ACTIVATIONS, "softplus", lambda a: a)
+    model = solved(grown("low-rank"), divergence, pg.FixedStep(200))
     images = images_of(2)
     draw = eqx.filter_jit(lambda m: m.posterior(images).sample_with_score(key=KEY, n=N))(model)
     for n, (mu, cov) in enumerate(pushed_forward(model, images)):

@@ -12,36 +12,20 @@ import pytest
 
 import pathgrad as pg
 from pathgrad._runs.checkpoint import load, save
+from pathgrad._train.trainer import _VALIDATION
+from pathgrad.experiments.vae.augmentation import Augmentation, draw_pixels
 from pathgrad.experiments.vae.data.datasets import Dataset
-from pathgrad.experiments.vae.layers import GatedConvolution
-from pathgrad.experiments.vae.making import WarmUp, draw_pixels, make_training
-from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.options import AutoencoderTrainOptions
+from pathgrad.experiments.vae.making import WarmUp, make_training
+from pathgrad.experiments.vae.options import AutoencoderTrainOptions, NetworkOptions
+from pathgrad.experiments.vae.watch import SolverWatch, settled
 
+from .helpers import TOLERANCE
+from .vae_helpers import small_model, solved
 
-def autoencoder(shape=(4, 4), *, trunks=False, **changes):
-    """A model for small images; without `trunks`, with one layer each for encoder and decoder."""
-    settings = {
-        "channels": 1,
-        "latent": 2,
-        "cnfs": 1,
-        "width": 4,
-        "depth": 1,
-        "rank": 1,
-        "integrator": pg.FixedStep(2),
-    } | changes
-
-    @eqx.filter_jit
-    def make(key):
-        model = Autoencoder(shape, key=key, levels=2, **settings)
-        if trunks:
-            return model
-        c = settings["channels"]
-        down = GatedConvolution(1, 8 * c, shape, key=key)
-        up = GatedConvolution(settings["latent"], c, shape, transposed=True, key=key)
-        return eqx.tree_at(lambda m: (m.encoder.trunk, m.decoder.trunk), model, ((down,), (up,)))
-
-    return make(jr.key(0))
+# Nothing of what makes a long training better: a constant rate, all of the KL term, no average.
+PLAIN = AutoencoderTrainOptions(
+    batch=4, kl_warmup=0, rate_warmup=0, rate_hold=1.0, average=None, validate=1, clip=0.0
+)
 
 
 def dataset_of(train, validation=None):
@@ -58,6 +42,16 @@ def run(trainer, state, steps):
     rows = []
     for state, row in trainer.blocks(state, steps):
         rows.append(dataclasses.replace(row, seconds=0.0))
+    return state, rows
+
+
+def stopped_after(step, trainer, state, steps):
+    """The state and the rows of a training of so many steps, interrupted."""
+    rows = []
+    for state, row in trainer.blocks(state, steps):
+        rows.append(dataclasses.replace(row, seconds=0.0))
+        if row.step == step:
+            break
     return state, rows
 
 
@@ -80,12 +74,14 @@ def independent_pixels(train, validation):
 def test_training_learns():
     """More than an untrained model knows, and than any density without dependence between pixels."""
     train, validation = bars(400, 0), bars(100, 1)
-    model = autoencoder((8, 8), channels=4, latent=4, width=16, rank=2, trunks=True)
-    # A long warm-up: with a full KL term from the start, the code would be left unused for long.
-    options = AutoencoderTrainOptions(batch=25, warmup_epochs=12, block=16, learning_rate=2e-2)
+    model = small_model((8, 8), latent=4, network=NetworkOptions("mlp", hidden=32), width=16)
+    # As in the preset, but shorter: the rate grows and falls, and so does the part of the initial weights.
+    options = AutoencoderTrainOptions(
+        batch=25, block=16, kl_warmup=100, rate_warmup=20, average=0.98, learning_rate=1e-2, validate=1
+    )
     training = make_training(options, model, dataset_of(train, validation))
     trainer = training.trainer(key=jr.key(1))
-    _, rows = run(trainer, trainer.init(model), 20 * 16)
+    _, rows = run(trainer, trainer.init(training.model), 20 * 16)
     ignorance, factorised = 64 * math.log(2), independent_pixels(train, validation)
     stated = 28.0
     assert stated < 0.8 * factorised < factorised < ignorance
@@ -98,21 +94,27 @@ def test_training_learns():
 
 
 def test_weight_of_the_divergence_grows_with_the_epochs():
-    weights = [float(WarmUp(4, 2)(step)) for step in range(12)]
+    weights = [float(WarmUp(0, 4, 2)(step)) for step in range(12)]
     assert weights == np.repeat([0.25, 0.5, 0.75, 1.0, 1.0, 1.0], 2).tolist()
-    assert float(WarmUp(0, 2)(0)) == 1.0
+    assert float(WarmUp(0, 0, 2)(0)) == 1.0
+    # Or with the steps: within the first epoch, if need be.
+    assert [float(WarmUp(4, 0, 2)(step)) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert (WarmUp(0, 4, 2).length, WarmUp(9, 4, 2).length) == (8, 9)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return autoencoder()
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def trained(model):
     """Two epochs of six batches, the last smaller, and two steps of a third."""
     images = random_images(22)
-    options = AutoencoderTrainOptions(batch=4, block=3, warmup_epochs=2, learning_rate=0.05, average=0.9)
+    options = dataclasses.replace(
+        PLAIN, block=3, warmup_epochs=2, learning_rate=0.05, average=0.9, rate_warmup=3, rate_hold=0.5,
+        clip=30.0, shifts=0.5, flips=True,
+    )  # fmt: skip
     training = make_training(options, model, dataset_of(images))
     trainer = training.trainer(key=jr.key(5))
     return training, trainer, *run(trainer, trainer.init(model), 14)
@@ -121,7 +123,8 @@ def trained(model):
 def test_resumed_training_has_the_same_bits(model, trained, tmp_path):
     training, trainer, whole, whole_rows = trained
     assert [row.step for row in whole_rows] == [3, 5, 6, 9, 11, 12, 14]
-    half, first = run(trainer, trainer.init(model), 9)
+    # Stopped after nine of fourteen steps: the rate falls with the share of all of them.
+    half, first = stopped_after(9, trainer, trainer.init(model), 14)
     save(tmp_path / "state", half, step=9, meta={})
     again = training.trainer(key=jr.key(5))
     resumed, rest = run(again, load(tmp_path / "state", again.init(model)), 14)
@@ -139,7 +142,8 @@ def test_rows_say_what_the_bound_is_made_of(trained):
         assert row.loss == pytest.approx(parts[0] + weight * parts[1], rel=1e-12)
         assert row.evaluations == row.evaluations_backward == 8
         assert (row.gradient_snr is None) == (row.step in (6, 12))  # blocks of one step
-    assert [row.step for row in rows if row.validation is not None] == [6, 12]
+    # With every epoch, and at the end, where the rate is zero.
+    assert [row.step for row in rows if row.validation is not None] == [6, 12, 14]
 
 
 def test_validation_is_the_whole_bound(trained, model):
@@ -158,9 +162,7 @@ def test_validation_is_the_whole_bound(trained, model):
 
 def test_grey_images_are_drawn_black_and_white():
     grey = np.linspace(0, 1, 16).reshape(4, 4).astype(np.float32)
-    data = make_training(
-        AutoencoderTrainOptions(batch=1), autoencoder(), dataset_of(grey[None])
-    ).objective.data
+    data = make_training(PLAIN, small_model(), dataset_of(grey[None])).objective.data
     assert data.change is draw_pixels
     drawn = jax.vmap(lambda key: draw_pixels(jnp.asarray(grey), key=key))(jr.split(jr.key(0), 2000))
     assert drawn.dtype == jnp.uint8
@@ -170,7 +172,7 @@ def test_grey_images_are_drawn_black_and_white():
 
 def test_steps_that_are_not_finite_are_skipped(model):
     """Five steps an epoch; in every second epoch, and from the fourth on, the loss is not a number."""
-    options = AutoencoderTrainOptions(batch=4, estimator="total")
+    options = dataclasses.replace(PLAIN, estimator="total")
     training = make_training(options, model, dataset_of(random_images(20)))
     weights = jnp.array([0.5, math.nan, 0.5, math.nan, math.nan])
     objective = dataclasses.replace(training.objective, beta=lambda step: weights[step // 5])
@@ -197,10 +199,123 @@ def test_steps_that_are_not_finite_are_skipped(model):
 
 
 def test_failed_solves_are_named_as_the_cause():
-    model = autoencoder(integrator=pg.Adaptive(1e-9, 1e-9, max_steps=2))
-    options = AutoencoderTrainOptions(batch=4, block=10)
-    trainer = make_training(options, model, dataset_of(random_images(60))).trainer(key=jr.key(0))
+    model = solved(small_model(), pg.Adaptive(1e-9, 1e-9, max_steps=2))
+    trainer = make_training(PLAIN, model, dataset_of(random_images(60))).trainer(key=jr.key(0))
     with pytest.raises(pg.TrainingDiverged) as caught:
         run(trainer, trainer.init(model), 100)
     assert caught.value.outcome is pg.Outcome.TOO_MANY_STEPS
     assert int(caught.value.state.step) == 10
+
+
+# What is done to images
+
+
+def seen(image, how, number, progress):
+    keys = jr.split(jr.key(3), number)
+    change = lambda key: how(jnp.asarray(image), key=key, progress=jnp.asarray(progress))  # noqa: E731
+    return np.asarray(jax.jit(jax.vmap(change))(keys))
+
+
+def share_of(found, image):
+    return np.mean((found == image).all((1, 2)))
+
+
+def test_shifts_repeat_the_edges():
+    """Each of nine shifts, no shift included, with a ninth of the probability of any."""
+    n, image = 3000, np.arange(12, dtype=np.uint8).reshape(3, 4)
+    found = seen(image, Augmentation(0.4, flips=False, until=0.7), n, 0.5)
+    assert found.dtype == np.uint8
+    shares, padded = [], np.pad(image, 1, mode="edge")
+    for i in range(3):
+        for j in range(3):
+            shifted = padded[i : i + 3, j : j + 4]
+            p = 0.4 / 9 + (0.6 if i == j == 1 else 0.0)
+            assert abs(share_of(found, shifted) - p) < TOLERANCE["z"] * math.sqrt(p * (1 - p) / n)
+            shares.append(share_of(found, shifted))
+    assert sum(shares) == pytest.approx(1.0)
+
+
+def test_shifts_end_and_flips_do_not():
+    n, image = 1000, np.arange(12, dtype=np.uint8).reshape(3, 4)
+    found = seen(image, Augmentation(1.0, flips=True, until=0.7), n, 0.7)
+    flipped = share_of(found, image[:, ::-1])
+    assert abs(flipped - 0.5) < TOLERANCE["z"] * 0.5 / math.sqrt(n)
+    assert flipped + share_of(found, image) == 1.0
+    assert Augmentation(0.0, flips=False, until=1.0).or_none is None
+
+
+def test_data_know_how_far_training_is():
+    """Changes see what is left by augmentation, and validation sees neither."""
+
+    def augment(row, *, key, progress):
+        return row + 10 * (progress < 0.5)
+
+    data = pg.Data(np.arange(3.0), change=lambda row, *, key: 2 * row, augment=augment)
+    rows = jnp.arange(3.0)
+    np.testing.assert_array_equal(data.changed(rows, key=jr.key(0), progress=0.4), [20, 22, 24])
+    np.testing.assert_array_equal(data.changed(rows, key=jr.key(0), progress=jnp.asarray(0.5)), [0, 2, 4])
+    training = make_training(
+        dataclasses.replace(PLAIN, flips=True), small_model(), dataset_of(random_images(8))
+    )
+    assert training.objective.data.augment is not None
+    assert training.validation.objective.data.augment is None
+
+
+def test_decoders_begin_with_the_mean_image():
+    images = random_images(30)
+    training = make_training(PLAIN, small_model(), dataset_of(images))
+    p = (images.sum(0, dtype=float) + 0.5) / 31
+    np.testing.assert_allclose(training.model.decoder.bias[..., 0], np.log(p / (1 - p)), rtol=1e-12)
+
+
+# The solver
+
+
+def bent(model):
+    """A model whose field turns too fast for few solver steps."""
+    outer = lambda m: m.flow.families[0].outer  # noqa: E731
+    return eqx.tree_at(outer, model, 30 * outer(model))
+
+
+def test_one_more_solver_step_where_there_are_too_few():
+    watch, key = SolverWatch(random_images(20)), jr.key(0)
+    coarse, fine = (bent(small_model(solver_steps=steps)) for steps in (1, 40))
+    assert watch(fine, key=key) is None
+    # Without a flow or with adaptive steps there is nothing to count.
+    assert watch(small_model(cnfs=0), key=key) is watch(small_model(solver="dopri5"), key=key) is None
+    change = watch(coarse, key=key)
+    assert change is not None
+    changed = change(coarse)
+    assert changed.flow.integrator == pg.FixedStep(2)
+    assert int(changed.flow.solver_steps) == 2
+    assert settled(changed) is changed
+
+
+def test_training_goes_on_with_more_steps(tmp_path):
+    """With the moments and the average it had, a best model measured as the others are, and when resumed."""
+    images = random_images(16)
+    options = dataclasses.replace(PLAIN, average=0.9, learning_rate=1e-3, block=4)
+    training = make_training(options, bent(small_model(solver_steps=1)), dataset_of(images, images))
+    trainer, steps, rows = training.trainer(key=jr.key(1)), [], []
+    state = trainer.init(training.model)
+    for state, row in trainer.blocks(state, 12):
+        rows.append(row)
+        steps.append(state.model.flow.integrator.steps)
+        assert state.best.model.flow.integrator.steps == steps[-1] == int(state.best.model.flow.solver_steps)
+        if row.step == 8:
+            save(tmp_path / "state", state, step=8, meta={})
+    assert steps == [2, 3, 4]
+    assert [row.evaluations for row in rows] == [4, 8, 12]
+    assert int(state.memory.average.steps) == 12
+    key = jr.fold_in(jr.fold_in(jr.key(1), _VALIDATION), 12)
+    assert float(state.best.loss) == training.validation.loss(state.best.model, 12, key=key)
+
+    again = training.trainer(key=jr.key(1))
+    like = eqx.filter_eval_shape(again.init, training.model)
+    half = load(tmp_path / "state", like)
+    # A checkpoint holds arrays alone: the solver follows them.
+    assert half.model.flow.integrator.steps == 1
+    half = training.loaded(half)
+    assert half.model.flow.integrator.steps == half.best.model.flow.integrator.steps == 3
+    resumed, _ = run(again, half, 12)
+    assert eqx.tree_equal(resumed, state)
