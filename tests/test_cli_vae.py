@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from pathgrad._cli.main import main
-from pathgrad.experiments.vae import convolution
 
 from .vae_helpers import PIXELS, publish_small
 
 TINY = [
-    "--channels", "1", "--latent", "2", "--width", "4", "--rank", "1", "--cnfs", "1", "--solver", "rk4",
-    "--solver-steps", "2", "--batch", "20", "--block", "1", "--warmup-epochs", "2",
+    "--preset", "tiny", "--hidden", "8", "--latent", "2", "--width", "4", "--solver-steps", "2",
+    "--batch", "20", "--block", "1", "--validate", "1", "--warmup-epochs", "2",
 ]  # fmt: skip
 
 
@@ -20,8 +19,6 @@ TINY = [
 def made_images(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         publish_small(patch, tmp_path_factory.mktemp("images"))
-        # XLA's own convolutions are slow to run, but quick to compile. Ours have their own tests.
-        patch.setattr(convolution, "_rewrites", lambda: False)
         yield
 
 

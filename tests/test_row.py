@@ -62,6 +62,11 @@ def test_the_best_row_is_the_first_of_the_lowest_validation():
     rows = [Row(1, validation=3.0), Row(2), Row(3, validation=2.0), Row(4, validation=2.0)]
     assert best_row(rows) is rows[2]
     assert best_row([Row(1), Row(2, validation=math.nan)]) is None
+    # Where the best model was measured again, with a better solver, as 4: then 3 is better than it.
+    rows = [Row(1, validation=2.0, best_validation=2.0), Row(2, validation=5.0, best_validation=4.0)]
+    assert best_row(rows) is rows[0]
+    rows += [Row(3, validation=3.0, best_validation=3.0), Row(4, validation=3.0, best_validation=3.0)]
+    assert best_row(rows) is rows[2]
 
 
 @pytest.mark.parametrize("line", OLD, ids=range(len(OLD)))

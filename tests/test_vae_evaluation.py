@@ -8,39 +8,22 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad.experiments.vae import convolution, evaluation
-from pathgrad.experiments.vae.model import Autoencoder
-from pathgrad.experiments.vae.networks import log_likelihood
+from pathgrad.experiments.vae import evaluation
+from pathgrad.experiments.vae.amortised import AbstractFieldFamily
+from pathgrad.experiments.vae.verdict import judge
+
+from .vae_helpers import small_model, solved
 
 SHAPE = (8, 4)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    """XLA's own convolutions; ours have their own tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "_rewrites", lambda: False)
-        yield
 
 
 @pytest.fixture(scope="module")
 def model():
     """A tiny model with one latent number, whose parts all matter."""
-    model = Autoencoder(
-        SHAPE,
-        key=jr.key(3),
-        levels=2,
-        channels=1,
-        latent=1,
-        cnfs=2,
-        width=5,
-        rank=2,
-        end_time=0.7,
-        divergence=pg.Hutchinson(1, "gaussian"),
-        integrator=pg.FixedStep(12),
-    )
+    flow = {"cnfs": 2, "width": 5, "end_time": 0.7, "divergence": "hutchinson", "solver_steps": 12}
+    model = small_model(SHAPE, seed=3, latent=1, **flow)
     moving, fixed = eqx.partition(model, eqx.is_inexact_array)
-    return eqx.combine(jax.tree.map(lambda x: 2.0 * x, moving), fixed)
+    return eqx.combine(jax.tree.map(lambda x: 1.5 * x, moving), fixed)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +35,11 @@ def images():
 def exact(model, images):
     """The log-likelihoods, by quadrature."""
     z = np.linspace(-9, 9, 4001)
-    logits = np.asarray(model.decoder(jnp.asarray(z)[:, None]))
     prior = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
     found = []
     for image in images:
-        repeated = jnp.broadcast_to(jnp.asarray(image), logits.shape)
-        p = np.exp(np.asarray(log_likelihood(jnp.asarray(logits), repeated)))
+        repeated = jnp.broadcast_to(jnp.asarray(image), (4001, *SHAPE))
+        p = np.exp(np.asarray(model.log_likelihood(jnp.asarray(z)[:, None], repeated)))
         found.append(np.log(np.trapezoid(p * prior, z)))
     return np.array(found)
 
@@ -86,7 +68,7 @@ def test_elbo_is_below_the_likelihood_by_the_divergence(model, images, exact):
         flow = evaluation._flow_of_one(model, jnp.asarray(image))
         log_q = np.asarray(flow.log_prob(z))
         repeated = jnp.broadcast_to(jnp.asarray(image), (2001, *SHAPE))
-        log_joint = np.asarray(log_likelihood(model.decoder(z), repeated)) + np.asarray(
+        log_joint = np.asarray(model.log_likelihood(z, repeated)) + np.asarray(
             jax.vmap(model.prior.log_prob)(z)
         )
         divergence = np.trapezoid(np.exp(log_q) * (log_q - log_joint + exact[i]), np.asarray(z[:, 0]))
@@ -97,7 +79,7 @@ def test_elbo_is_below_the_likelihood_by_the_divergence(model, images, exact):
 def test_bound_has_no_divergence_noise(model, images):
     """The training divergence is Hutchinson's; evaluation must not be."""
     assert model.posterior(jnp.asarray(images)).is_noisy
-    by_trace = eqx.tree_at(lambda m: m.divergence, model, pg.Exact())
+    by_trace = solved(model, pg.Exact())
     a = evaluation.negative_elbos(model, images, key=jr.key(5), batch=7)
     b = evaluation.negative_elbos(by_trace, images, key=jr.key(5), batch=7)
     np.testing.assert_allclose(a.each, b.each, atol=1e-6)
@@ -114,14 +96,66 @@ def test_draws_of_the_prior(model):
     z, mean, x = evaluation.prior_draws(model, key=jr.key(0), n=600)
     assert z.shape == (600, 1)
     assert x.dtype == jnp.uint8
-    np.testing.assert_allclose(mean, jax.nn.sigmoid(model.decoder(z)), rtol=1e-10)
+    np.testing.assert_allclose(mean, jax.nn.sigmoid(model.decoder(z)[..., 0]), rtol=1e-10)
     error = np.asarray(x, float).mean(0) - np.asarray(mean).mean(0)
     assert np.abs(error).max() < 5 * 0.5 / np.sqrt(600)
 
 
-def test_categorical_draws_are_levels():
-    grey = Autoencoder(SHAPE, key=jr.key(0), levels=5, channels=1, latent=2, cnfs=0)
+@pytest.mark.parametrize("likelihood", ["softmax", "logistic"])
+def test_grey_draws_are_levels(likelihood):
+    grey = small_model(SHAPE, levels=256, cnfs=0, likelihood=likelihood)
     _, mean, x = evaluation.prior_draws(grey, key=jr.key(0), n=400)
-    assert set(np.unique(x)) <= set(range(5))
-    error = np.asarray(x, float).mean() / 4 - float(np.mean(mean))
+    assert x.dtype == jnp.uint8
+    error = np.asarray(x, float).mean() / 255 - float(np.mean(mean))
     assert abs(error) < 5 * 0.5 / np.sqrt(400 * 32)
+
+
+class Wrong(pg.AbstractTractableField):
+    """A field whose closed-form divergence is off by some factor."""
+
+    inner: eqx.Module
+    factor: float
+
+    def __call__(self, t, x):
+        return self.inner(t, x)
+
+    def prepare(self):
+        return self.inner.prepare()
+
+    def velocity_and_divergence(self, t, x, prepared):
+        velocity, divergence = self.inner.velocity_and_divergence(t, x, prepared)
+        return velocity, self.factor * divergence
+
+
+class WrongFamily(AbstractFieldFamily):
+    """Fields of another family, made wrong."""
+
+    inner: AbstractFieldFamily
+    factor: float
+
+    @property
+    def size(self):
+        return self.inner.size
+
+    @property
+    def prepared_size(self):
+        return self.inner.prepared_size
+
+    def __call__(self, numbers):
+        return Wrong(self.inner(numbers), self.factor)
+
+
+def test_divergences_of_posteriors_are_checked(model, images):
+    """The number that the verdict is made from: for fields of your own, too."""
+    families = lambda m: m.flow.families  # noqa: E731
+
+    def error(factor):
+        made = tuple(WrongFamily(f, factor) for f in model.flow.families)
+        return evaluation.divergence_error(eqx.tree_at(families, model, made), images, key=jr.key(0))
+
+    assert evaluation.divergence_error(model, images, key=jr.key(0)) < 1e-9
+    assert error(1.0) < 1e-9
+    assert error(1.05) > 1e-3
+    numbers = {"failed": 0, "dataset": "mnist", "divergence_error": error(1.05)}
+    assert judge(numbers).level is pg.Level.UNUSABLE
+    assert evaluation.divergence_error(small_model(SHAPE, cnfs=0), images, key=jr.key(0)) is None

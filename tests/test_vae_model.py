@@ -106,7 +106,7 @@ def test_published_settings(dataset, flow, patience):
     assert (t.optimizer, t.learning_rate, t.batch) == ("adamax", 5e-4, 100)
     assert (t.warmup_epochs, t.patience, t.epochs) == (100, patience, 5000)
     # Nothing of our own.
-    assert (t.rate_warmup, t.rate_hold, t.clip, t.average, t.kl_warmup) == (0, 1, 0, None, 0)
+    assert (t.rate_warmup, t.rate_hold, t.clip, t.average, t.kl_warmup) == (0, 1, 0, 0, 0)
     assert (t.shifts, t.flips, t.max_seconds) == (0, False, None)
 
 

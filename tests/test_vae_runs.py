@@ -10,10 +10,14 @@ import pytest
 
 import pathgrad as pg
 from pathgrad._runs import work
-from pathgrad.experiments.vae import convolution, problem
+from pathgrad._runs.rundir import RunDir
+from pathgrad._runs.session import Session
+from pathgrad.experiments.vae import problem
+from pathgrad.experiments.vae.data.sources import SOURCES
 from pathgrad.experiments.vae.evaluation import Likelihood
 from pathgrad.experiments.vae.experiment import VAE
-from pathgrad.experiments.vae.options import AutoencoderEvaluateOptions, AutoencoderOptions
+from pathgrad.experiments.vae.options import AutoencoderEvaluateOptions, AutoencoderOptions, preset
+from pathgrad.experiments.vae.watch import SolverWatch, with_steps
 
 from .vae_helpers import IMAGES, PIXELS, TINY, changed, publish, publish_small
 
@@ -24,8 +28,6 @@ def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     with pytest.MonkeyPatch.context() as patch:
         publish_small(patch, folder)
-        # XLA's own convolutions are slow to run, but quick to compile. Ours have their own tests.
-        patch.setattr(convolution, "_rewrites", lambda: False)
         yield folder
 
 
@@ -62,11 +64,41 @@ def test_rows_and_configuration(run):
     assert run.status.kind == "ended"
 
 
+class Stopped(Exception):
+    pass
+
+
 @pytest.mark.slow
-def test_a_resumed_run_is_the_same(run, tmp_path):
-    pg.train(VAE, changed(TINY, epochs=1), out=tmp_path / "run")
+def test_a_resumed_run_is_the_same(run, tmp_path, monkeypatch):
+    """Stopped after the first epoch of three, with a checkpoint at each row."""
+    kept = Session.save
+
+    def save(self):
+        kept(self)
+        if int(self.state.step) == 2:
+            raise Stopped
+
+    monkeypatch.setattr(Session, "save", save)
+    with pytest.raises(Stopped):
+        pg.train(VAE, TINY, out=tmp_path / "run", checkpoint_seconds=1e-9)
+    monkeypatch.undo()
     again = pg.train(VAE, TINY, out=tmp_path / "run", resume=True)
     assert without_times(again.rows) == without_times(run.rows)
+
+
+def test_a_run_knows_its_solver_steps(images, tmp_path, monkeypatch):
+    """Whatever the options say: more were taken in training, and then in all that comes after it."""
+    change = lambda steps: lambda model: with_steps(model, steps + 1)  # noqa: E731
+    monkeypatch.setattr(SolverWatch, "__call__", lambda self, m, *, key: change(int(m.flow.solver_steps)))
+    # Within hours, of which the plan of the first call needs one epoch, and that of the second two.
+    run = pg.train(VAE, changed(TINY, epochs=1, max_seconds=1e4), out=tmp_path / "run")
+    assert work.trained(run).model.flow.integrator == pg.FixedStep(3)
+    again = pg.train(VAE, changed(TINY, epochs=2, max_seconds=1e4), out=run.path, resume=True)
+    assert work.trained(again).model.flow.integrator == pg.FixedStep(4)
+    assert [row.evaluations for row in again.rows] == [8, 8, 12, 12]
+    monkeypatch.undo()
+    publish_small(monkeypatch, tmp_path / "images")
+    assert again.evaluate()["evaluations"] == 16
 
 
 def test_evaluation_is_of_the_best_epoch(run):
@@ -173,8 +205,15 @@ BAD = {
     "batch": (changed(TINY, batch=0), "`batch` must be at least 1"),
     "patience": (changed(TINY, patience=-1), "`patience` must be at least 0"),
     "rate": (changed(TINY, learning_rate=0.0), "`learning_rate` must be a positive number"),
+    "hold": (changed(TINY, rate_hold=1.5), "`rate_hold` must be from 0 to 1"),
+    "shifts": (changed(TINY, shifts=-0.1), "`shifts` must be from 0 to 1"),
+    "clip": (changed(TINY, clip=-1.0), "`clip` must be at least 0"),
+    "channels": (
+        dataclasses.replace(TINY, network=dataclasses.replace(TINY.network, channels=0)),
+        "`channels` must be at least 1",
+    ),
     "rank": (
-        dataclasses.replace(TINY, flow=dataclasses.replace(TINY.flow, rank=0)),
+        dataclasses.replace(TINY, flow=dataclasses.replace(TINY.flow, field="low-rank", rank=0)),
         "`rank` must be at least 1",
     ),
     "depth": (
@@ -222,8 +261,10 @@ def test_defaults_are_those_of_a_preset():
     paper = VAE.defaults(preset="paper", dataset="caltech")
     assert (paper.dataset, paper.flow.width, paper.training.patience) == ("caltech", 2048, 100)
     assert VAE.defaults(dataset="caltech").flow.width < 2048
+    assert VAE.defaults() == VAE.defaults(preset="cpu", dataset="mnist")
+    assert VAE.defaults(preset="tiny").network.networks == "mlp"
     assert VAE.defaults(preset="paper", dataset="omniglot-rebuilt").flow.cnfs == 5
-    assert set(VAE.presets) == {"small", "paper"}
+    assert set(VAE.presets) == {"cpu", "paper", "tiny"}
     with pytest.raises(pg.UserError, match="cifar"):
         VAE.defaults(dataset="cifar")
 
@@ -232,7 +273,16 @@ def test_defaults_are_those_of_a_preset():
 def test_grey_images_train(images, tmp_path):
     options = dataclasses.replace(changed(TINY, epochs=1), dataset="freyfaces")
     run = pg.train(VAE, options, out=tmp_path / "run")
-    # Untrained logits are nearly equal: 32 pixels of ln 256 nats.
-    assert run.rows[0].more["reconstruction"] == pytest.approx(32 * np.log(256), rel=0.1)
+    # Untrained logits are not far from equal: 32 pixels of ln 256 nats.
+    assert run.rows[0].more["reconstruction"] == pytest.approx(32 * np.log(256), rel=0.3)
     # In bits per pixel, that is eight.
-    assert VAE.followed(run.options).value(run.rows[-1].to_json()) == pytest.approx(8, rel=0.1)
+    assert VAE.followed(run.options).value(run.rows[-1].to_json()) == pytest.approx(8, rel=0.3)
+
+
+@pytest.mark.parametrize("dataset", sorted(SOURCES))
+@pytest.mark.parametrize("name", VAE.presets)
+def test_presets_are_read_back_from_a_run(name, dataset, tmp_path):
+    """A file has no `None`: where that is not the default, it would come back as something else."""
+    options = preset(name, dataset)
+    RunDir.create(tmp_path / "run", {"experiment": "vae", "options": dataclasses.asdict(options)})
+    assert pg.Run.open(tmp_path / "run", VAE).settings == options

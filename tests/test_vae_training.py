@@ -24,7 +24,7 @@ from .vae_helpers import small_model, solved
 
 # Nothing of what makes a long training better: a constant rate, all of the KL term, no average.
 PLAIN = AutoencoderTrainOptions(
-    batch=4, kl_warmup=0, rate_warmup=0, rate_hold=1.0, average=None, validate=1, clip=0.0
+    batch=4, kl_warmup=0, rate_warmup=0, rate_hold=1.0, average=0.0, validate=1, clip=0.0
 )
 
 

@@ -123,6 +123,11 @@ def test_reasons_come_by_weight_and_remarks_last():
     assert reasons(samples=20, **COARSE) == ["COARSE_SOLVER", "FEW_DRAWS"]
     # Where draws have failed, the other numbers are NaN and say nothing.
     assert reasons(failed=3, **HEAVY, **MISSED, **COARSE) == ["FAILED_DRAWS"]
+    # Where the density is another one, they say nothing either; a thousandth is rounding.
+    wrong = {"divergence_error": 1.01e-3}
+    assert reasons(**wrong, **HEAVY) == ["WRONG_DIVERGENCE"]
+    assert reasons(**wrong, failed=3) == ["FAILED_DRAWS", "WRONG_DIVERGENCE"]
+    assert reasons(divergence_error=0.99e-3) == reasons(divergence_error=None) == []
     # A remark changes nothing.
     assert judge(FINE | {"solver_shift": None}).level is pg.Level.GOOD
 
@@ -132,6 +137,7 @@ def test_every_reason_is_reached():
     for changed in (
         {"failed": 1}, {"samples": 5}, {"khat": None}, {"khat": 0.9}, {"khat": 0.6},
         {"khat": 0.6, "samples": 100}, MISSED, COARSE, {"ess_shift": 0.1}, {"solver_shift": None},
+        {"divergence_error": 0.1},
     ):  # fmt: skip
         found |= set(judge(FINE | changed).reasons)
     assert found == set(pg.Reason)
@@ -274,6 +280,8 @@ IMAGES = {
     [
         ({}, "good", []),
         ({"failed": 1, "solver_shift_rms": None}, "unusable", ["FAILED_SOLVES"]),
+        ({"divergence_error": 9.9e-4}, "good", []),
+        ({"divergence_error": 1.1e-3}, "unusable", ["WRONG_DIVERGENCE"]),
         ({"solver_shift_rms": 0.1}, "good", []),
         ({"solver_shift_rms": 0.101}, "unreliable", ["COARSE_SOLVER"]),
         ({"nll_effective_samples": 10.0}, "good", []),

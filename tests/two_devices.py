@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import sys
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,14 +14,13 @@ import optax
 
 import pathgrad as pg
 from pathgrad._train import blocks
-from pathgrad.experiments.vae import convolution
 from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.evaluation import likelihoods, negative_elbos
-from pathgrad.experiments.vae.model import Autoencoder
+from pathgrad.experiments.vae.making import make_training
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
-from pathgrad.experiments.vae.problem import make_training
 
 from .helpers import bent_flow, skewed_target
+from .vae_helpers import small_model
 
 ONE, BOTH = jax.devices()[:1], jax.devices()
 
@@ -128,13 +126,10 @@ def evaluation():
 
 def autoencoder():
     """Two epochs of which the last batch is odd, with validation, then evaluation."""
-    convolution._rewrites = lambda: False  # compiles faster
-    shape: dict[str, Any] = {"key": jr.key(0), "levels": 2, "channels": 1, "latent": 2, "cnfs": 1}
-    field: dict[str, Any] = {"activation": "tanh", "width": 4, "depth": 1, "rank": 1}
-    model = Autoencoder((8, 4), **shape, **field)
+    model = small_model((8, 4))
     images = np.random.RandomState(0).randint(0, 2, (7, 8, 4)).astype(np.uint8)
     dataset = Dataset("made up", images, images[:5], images[:5], 2, False)
-    options = AutoencoderTrainOptions(batch=4, optimizer="adam", learning_rate=1e-2)
+    options = AutoencoderTrainOptions(batch=4, learning_rate=1e-2, rate_warmup=2, validate=1)
     both = _autoencoder(model, dataset, options)
     kept, pg.devices.mesh_for = pg.devices.mesh_for, lambda *given: None
     blocks.mesh_for = pg.devices.mesh_for

@@ -32,7 +32,7 @@ TINY = AutoencoderOptions(
     flow=AmortisedFlowOptions(cnfs=1, width=4, solver_steps=2),
     training=AutoencoderTrainOptions(
         batch=20, block=1, kl_warmup=0, warmup_epochs=2, rate_warmup=2, epochs=3, learning_rate=2e-3,
-        validate=1, average=None,
+        validate=1, average=0.0,
     ),
 )  # fmt: skip
 IMAGES, PIXELS = (40, 20, 24), (8, 4)

@@ -135,8 +135,8 @@ def _field(quick: bool) -> list[Point]:  # noqa: FBT001
 
 def _images(quick: bool) -> list[Point]:  # noqa: FBT001
     if quick:
-        options = preset("small", "freyfaces")
-        flow = dataclasses.replace(options.flow, solver="rk4", solver_steps=2)
+        options = preset("cpu", "freyfaces")
+        flow = dataclasses.replace(options.flow, solver_steps=2)
         training = dataclasses.replace(options.training, batch=20)
         options = dataclasses.replace(options, flow=flow, training=training)
         return [Point(options, MeasureOptions(_TWO, 3), measure_images)]

@@ -78,7 +78,8 @@ class Data:
         change, augment = self.change, self.augment
         if augment is not None:
             keys = jr.split(jr.fold_in(key, _AUGMENT), jax.tree.leaves(rows)[0].shape[0])
-            rows = over_draws(lambda _, row, key: augment(row, key=key, progress=progress), None, rows, keys)
+            done = jnp.asarray(progress, jnp.float32)
+            rows = over_draws(lambda _, row, key: augment(row, key=key, progress=done), None, rows, keys)
         if change is not None:
             keys = jr.split(key, jax.tree.leaves(rows)[0].shape[0])
             rows = over_draws(lambda _, row, key: change(row, key=key), None, rows, keys)

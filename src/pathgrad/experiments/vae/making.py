@@ -82,7 +82,7 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
             _optimizer(options),
             options.batch,
             block=options.block,
-            average=options.average,
+            average=options.average or None,
             rate=_rate(options),
         ),
         options.epochs * epoch,
@@ -219,7 +219,7 @@ def check_training(training: AutoencoderTrainOptions) -> None:
         value = getattr(training, name)
         if value is not None and not 0 < value < math.inf:
             raise pg.ArgumentError(f"{pg.named(name)} must be a positive number, got {value}.")
-    for name in ("rate_hold", "shifts", "augment_until"):
+    for name in ("average", "rate_hold", "shifts", "augment_until"):
         if not 0 <= getattr(training, name) <= 1:
             raise pg.ArgumentError(f"{pg.named(name)} must be from 0 to 1, got {getattr(training, name)}.")
     if not 0 <= training.clip < math.inf:

@@ -85,8 +85,9 @@ class AutoencoderTrainOptions:
     If the training time is limited, the number of steps that fit into it is measured first."""
     clip: float = 100.0
     """Shrink gradients longer than this; 0 for never."""
-    average: float | None = 0.9995
-    """Decay of a moving average of the parameters, which is then what is validated and evaluated."""
+    average: float = 0.9995
+    """Decay of a moving average of the parameters, which is then what is validated and evaluated; 0 for no
+    average."""
     batch: int = 100
     """Images per step; the last batch of an epoch may be smaller."""
     epochs: int = 72
@@ -245,7 +246,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
     known = known_of(dataset)
     if name == "paper":
         training = AutoencoderTrainOptions(
-            optimizer="adamax", learning_rate=5e-4, rate_warmup=0, rate_hold=1.0, clip=0.0, average=None,
+            optimizer="adamax", learning_rate=5e-4, rate_warmup=0, rate_hold=1.0, clip=0.0, average=0.0,
             kl_warmup=0, warmup_epochs=100, validate=1, epochs=5000, patience=known.patience,
         )  # fmt: skip
         options = AutoencoderOptions(
