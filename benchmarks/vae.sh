@@ -32,17 +32,15 @@ freyfaces) # the published model and training, for as many epochs as you have ti
     EPOCHS=${2:-5000}
     for seed in 0 1; do pair frey $seed --dataset freyfaces --preset paper; done
     ;;
-small) # small models, for the same training time
+cpu) # models for a CPU, for the same training time
     EPOCHS=200
-    pair small-caltech 0 --dataset caltech --max-seconds 360
-    pair small-mnist 0 --dataset mnist --warmup-epochs 1 --max-seconds 360
-    pair small-omniglot 0 --dataset omniglot --warmup-epochs 2 --max-seconds 360
+    for dataset in caltech mnist omniglot; do pair cpu-$dataset 0 --dataset $dataset --preset cpu --max-seconds 360; done
     ;;
 evaluate) # all runs that exist
     for run in $OUT/*-s[0-9]; do $PATHGRAD evaluate "$run" --nll-images 10 --samples 500; done
     ;;
 *)
-    echo "usage: benchmarks/vae.sh freyfaces [EPOCHS]|small|evaluate" >&2
+    echo "usage: benchmarks/vae.sh freyfaces [EPOCHS]|cpu|evaluate" >&2
     exit 2
     ;;
 esac

@@ -64,11 +64,11 @@ def walker():
     return Walker(jnp.zeros(()), jnp.ones(()))
 
 
-def method(rate=RATE, block=1):
+def method(rate: pg.AbstractRate | None = RATE, block=1):
     return pg.FirstOrder(optax.sgd(1.0), 2, block=block, rate=rate)
 
 
-def trainer(rate=RATE, block=1, data=None, **more):
+def trainer(rate: pg.AbstractRate | None = RATE, block=1, data=None, **more):
     return pg.Trainer(Walk(data), method(rate, block), key=KEY, **more)
 
 
@@ -97,9 +97,9 @@ def test_trapezoid():
     assert at(4, 0.75) == 0.25
     never = pg.Trapezoid(hold=1.0)
     assert float(never(jnp.asarray(0), jnp.asarray(1.0))) == 1.0
-    for wrong in ({"warmup": -1}, {"hold": 1.5}, {"hold": -0.1}):
+    for warmup, hold in ((-1, 0.5), (0, 1.5), (0, -0.1)):
         with pytest.raises(pg.ArgumentError, match="`warmup` must be at least 0 and `hold` from 0 to 1"):
-            pg.Trapezoid(**wrong)
+            pg.Trapezoid(warmup, hold)
 
 
 def test_rate_of_a_training_of_known_length():

@@ -113,7 +113,7 @@ def test_grey_draws_are_levels(likelihood):
 class Wrong(pg.AbstractTractableField):
     """A field whose closed-form divergence is off by some factor."""
 
-    inner: eqx.Module
+    inner: pg.AbstractTractableField
     factor: float
 
     def __call__(self, t, x):
@@ -142,7 +142,9 @@ class WrongFamily(AbstractFieldFamily):
         return self.inner.prepared_size
 
     def __call__(self, numbers):
-        return Wrong(self.inner(numbers), self.factor)
+        field = self.inner(numbers)
+        assert isinstance(field, pg.AbstractTractableField)
+        return Wrong(field, self.factor)
 
 
 def test_divergences_of_posteriors_are_checked(model, images):

@@ -314,7 +314,7 @@ def log_q_of(model, features, n, z):
         ]
         z, total = ends[:-1], total + ends[-1]
     mean, scale = np.asarray(base.mean(features))[n], np.exp(np.asarray(base.log_scale(features))[n])
-    return norm(mean, scale).logpdf(z).sum() + total
+    return norm.logpdf(z, mean, scale).sum() + total
 
 
 def test_density_and_score_of_gates():

@@ -1,6 +1,7 @@
 """Encoders and decoders: shapes, patches, gates and layers against NumPy."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -41,7 +42,7 @@ NETWORKS = {
     "published": NetworkOptions("published", channels=3),
     "mlp": NetworkOptions("mlp", hidden=6),
 }
-LIKELIHOODS = {"softmax": 16, "logistic": 2}
+LIKELIHOODS: dict[Any, int] = {"softmax": 16, "logistic": 2}
 
 
 @pytest.mark.parametrize(("shape", "levels"), [((28, 28), 2), ((28, 20), 256), ((8, 12), 256)])

@@ -216,6 +216,10 @@ BAD = {
         dataclasses.replace(TINY, flow=dataclasses.replace(TINY.flow, field="low-rank", rank=0)),
         "`rank` must be at least 1",
     ),
+    "gates": (
+        dataclasses.replace(TINY, flow=dataclasses.replace(TINY.flow, depth=2)),
+        "Gates have one hidden layer.*`field` low-rank",
+    ),
     "depth": (
         dataclasses.replace(TINY, flow=dataclasses.replace(TINY.flow, depth=3, divergence="closed")),
         "`depth` 1 or 2",

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import math
 import pickle
+from typing import Any
 
 import equinox as eqx
 import jax.random as jr
@@ -56,11 +57,13 @@ def solved(model, *parts):
     return model
 
 
-def small_model(shape=(4, 4), *, levels=2, seed=0, latent=2, network=NETWORK, likelihood="softmax", **flow):
+def small_model(
+    shape=(4, 4), *, levels=2, seed=0, latent=2, network=NETWORK, likelihood: Any = "softmax", **flow
+):
     """Return an untrained model with small parts, with one flow of two solver steps if not told otherwise."""
-    flow = {"cnfs": 1, "width": 4, "rank": 1, "solver_steps": 2} | flow
+    given: dict[str, Any] = {"cnfs": 1, "width": 4, "rank": 1, "solver_steps": 2} | flow
     options = AutoencoderOptions(
-        latent=latent, likelihood=likelihood, network=network, flow=AmortisedFlowOptions(**flow)
+        latent=latent, likelihood=likelihood, network=network, flow=AmortisedFlowOptions(**given)
     )
     return eqx.filter_jit(lambda key: make_model(options, shape, levels, key=key))(jr.key(seed))
 

@@ -191,6 +191,11 @@ def make_amortised_flow(
         ends = [Affine.random(features, latent, key=k) for k in jr.split(base_key)]
         base = VarianceHead(*ends, is_grey=levels > 2)
     else:
+        if flow.depth != 1:
+            raise pg.ArgumentError(
+                f"Gates have one hidden layer, got {pg.named('depth')} {flow.depth}. Leave it out, or choose "
+                f"{pg.named('field')} low-rank."
+            )
         families = tuple(Gates(latent, flow.width, key=k) for k in field_keys)
         heads = tuple(
             Affine.normal(features, family.size, key=k, scale=_HEAD_SCALE)
