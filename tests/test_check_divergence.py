@@ -157,7 +157,11 @@ def test_evaluation_checks_the_fields_of_others():
     def judged(flow, **more):
         return pg.evaluate(flow, target, key=jr.key(0), n=64, **more)
 
-    assert judged(plane(coupling())).divergence_error is None
+    inside = plane(coupling())
+    assert judged(inside).divergence_error is None
+    given = pg.DivergenceCheck(1, 0.5, 0.0, 2.0)
+    assert judged(inside, divergence=given).divergence_error == 0.25
+
     mine = judged(bent_flow())
     assert mine.divergence_error < 1e-12
     assert pg.Reason.WRONG_DIVERGENCE not in mine.verdict.reasons
@@ -166,11 +170,3 @@ def test_evaluation_checks_the_fields_of_others():
     assert wrong.verdict == pg.Verdict(pg.Level.UNUSABLE, (pg.Reason.WRONG_DIVERGENCE,))
     assert "(relative error " in wrong.warnings[0]
     assert "unusable: the closed-form divergence of a field is wrong" in str(wrong)
-
-    inside = pg.Flow(
-        pg.StandardNormal((2,)),
-        [pg.CNF(pg.MLPField(dim=2, width=4, depth=1, key=jr.key(0)), integrator=pg.FixedStep(2))],
-    )
-    assert judged(inside).divergence_error is None
-    given = pg.DivergenceCheck(1, 0.5, 0.0, 2.0)
-    assert judged(inside, divergence=given).divergence_error == 0.25

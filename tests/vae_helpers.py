@@ -1,6 +1,7 @@
 """Small images in files of their own, and run directories of autoencoders made up for tables and figures."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 import pickle
@@ -57,6 +58,7 @@ def solved(model, *parts):
     return model
 
 
+@functools.cache
 def small_model(
     shape=(4, 4), *, levels=2, seed=0, latent=2, network=NETWORK, likelihood: Any = "softmax", **flow
 ):
