@@ -188,7 +188,7 @@ def test_own_density_is_measured_too(traced, capsys, monkeypatch, tmp_path):
         ("bench cnf --repetitions -1", "--repetitions must be at least 0"),
         ("bench cnf --estimators path path", "each once"),
         ("bench cnf --seed -1", "--seed must be from 0"),
-        ("bench cnf --dim 0", "must be at least 1, got 0"),
+        ("bench cnf --dim 0", "needs at least two dimensions; got dim=0"),
         ("bench cnf --depth 3", "--divergence exact or hutchinson"),
         ("bench cnf --estimators fast", "--help explains"),
         ("bench phi4 --size 1", "at least 2 sites"),
