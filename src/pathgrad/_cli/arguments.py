@@ -34,10 +34,9 @@ def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) 
 
 def _one_line(box: str, prog: str) -> str:
     """Take tyro's message out of its box."""
-    words = re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split()
+    text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split())
     # The headline of the box, such as "Parsing error", adds nothing to the message in it.
-    heads = "Parsing error|Invalid choice|Value error|Required options|Unrecognized options"
-    text = re.sub(rf"^({heads}) ", "", " ".join(words))
+    text = re.sub(r"^(Parsing error|Invalid choice|Value error|(Required|Unrecognized) options) ", "", text)
     return f"{text} ({prog} --help explains the options.)"
 
 
