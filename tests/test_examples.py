@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.image
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy.integrate import dblquad
@@ -31,12 +32,17 @@ def run(name, folder):
     command = [sys.executable, SCRIPTS[name], "--out", folder / "out"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    picture = matplotlib.image.imread(folder / "out" / f"{name}.png")[..., :3]
-    assert min(picture.shape[:2]) > 200
-    assert np.mean(picture.min(axis=-1) < 0.9) > 0.02  # frames and letters alone cover less than that
+    assert not is_blank(matplotlib.image.imread(folder / "out" / f"{name}.png")[..., :3])
     assert [path.name for path in folder.iterdir()] == ["out"]  # nothing is written elsewhere
     value, error = re.findall(r": (-?[\d.]+) \+- ([\d.]+)", done.stdout.splitlines()[-1])[0]
     return done.stdout, float(value), float(error)
+
+
+def is_blank(picture):
+    """Say whether there is nothing but frames and letters, which have no colour and are dark for 4 % at most."""
+    coloured = np.mean(picture.max(axis=-1) - picture.min(axis=-1) > 0.2)
+    dark = np.mean(picture.max(axis=-1) < 0.5)
+    return coloured < 0.005 and dark < 0.08
 
 
 def share(text, pattern):
@@ -118,6 +124,15 @@ def test_the_autoencoder_comes_near_the_entropy(tmp_path):
     assert value < 2 * entropy
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (3, 12)])
+def test_empty_axes_would_be_seen(rows, columns, tmp_path):
+    figure, axes = plt.subplots(rows, columns, figsize=(9, 3), layout="constrained")
+    axes.flat[0].set(title="Nothing", xlabel="nothing", ylabel="nothing")
+    figure.savefig(tmp_path / "empty.png", dpi=120)
+    plt.close(figure)
+    assert is_blank(matplotlib.image.imread(tmp_path / "empty.png")[..., :3])
+
+
 def test_every_script_is_run_above():
     assert set(re.findall(r' = run\("(\w+)", tmp_path\)', Path(__file__).read_text())) == set(SCRIPTS)
     assert len(SCRIPTS) == 6
@@ -128,8 +143,8 @@ def test_each_says_what_it_shows(name):
     text = SCRIPTS[name].read_text()
     said = ast.get_docstring(ast.parse(text))
     assert said is not None
-    assert "It takes about" in said
-    assert "You should see" in said
+    assert "It takes about" in " ".join(said.split())
+    assert "You should see" in " ".join(said.split())
     assert len(text.splitlines()) <= 125
     assert f"[`{name}.py`]({name}.py)" in README
     assert "pathgrad._" not in text  # public names only
