@@ -39,7 +39,7 @@ def run(name, folder):
 
 
 def is_blank(picture):
-    """Say whether there is nothing but frames and letters, which have no colour and are dark for 4 % at most."""
+    """Say whether there is nothing but frames and letters: without colour, and 4 % of it dark at most."""
     coloured = np.mean(picture.max(axis=-1) - picture.min(axis=-1) > 0.2)
     dark = np.mean(picture.max(axis=-1) < 0.5)
     return coloured < 0.005 and dark < 0.08
@@ -127,7 +127,7 @@ def test_the_autoencoder_comes_near_the_entropy(tmp_path):
 @pytest.mark.parametrize(("rows", "columns"), [(1, 2), (3, 12)])
 def test_empty_axes_would_be_seen(rows, columns, tmp_path):
     figure, axes = plt.subplots(rows, columns, figsize=(9, 3), layout="constrained")
-    axes.flat[0].set(title="Nothing", xlabel="nothing", ylabel="nothing")
+    np.ravel(axes)[0].set(title="Nothing", xlabel="nothing", ylabel="nothing")
     figure.savefig(tmp_path / "empty.png", dpi=120)
     plt.close(figure)
     assert is_blank(matplotlib.image.imread(tmp_path / "empty.png")[..., :3])
