@@ -126,8 +126,8 @@ def test_the_autoencoder_comes_near_the_entropy(tmp_path):
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 2), (3, 12)])
 def test_empty_axes_would_be_seen(rows, columns, tmp_path):
-    figure, axes = plt.subplots(rows, columns, figsize=(9, 3), layout="constrained")
-    np.ravel(axes)[0].set(title="Nothing", xlabel="nothing", ylabel="nothing")
+    figure, axes = plt.subplots(rows, columns, figsize=(9, 3), layout="constrained", squeeze=False)
+    axes[0, 0].set(title="Nothing", xlabel="nothing", ylabel="nothing")
     figure.savefig(tmp_path / "empty.png", dpi=120)
     plt.close(figure)
     assert is_blank(matplotlib.image.imread(tmp_path / "empty.png")[..., :3])
