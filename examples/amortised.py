@@ -3,9 +3,9 @@
 The experiment is that of own_density.py: four doses of a drug, five animals each. Its outcome is four counts
 of deaths, so there are 6^4 = 1296 of them. An encoder turns counts into a flow, and is trained with path
 gradients on outcomes simulated from the prior. Afterwards a posterior costs no training at all. It takes
-about a minute. You should see posterior means within a few hundredths of a standard deviation of the exact
-ones (sums over a grid), and intervals that should hold 90 % of the posterior do so: that is the number at the
-end.
+about a minute. You should see posterior means off by about a twentieth of a standard deviation from the exact
+ones, which are sums over a grid, and intervals made to hold 90 % of the posterior that hold about 90 %: the
+number at the end.
 """
 
 import argparse
