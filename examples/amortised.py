@@ -48,7 +48,7 @@ class Posterior(eqx.Module):
         self.encoder = eqx.nn.MLP(4, 2 + 2 + 1 + 32, width_size=64, depth=2, key=encoder_key)
 
     def posterior(self, counts):
-        """Return a flow of which each draw belongs to the counts in its row."""
+        """Return a flow whose i-th draw is for the i-th row of counts."""
         numbers = jax.vmap(self.encoder)(counts / ANIMALS - 0.5)
         mean, log_diagonal, below, bias = jnp.split(numbers, [2, 4, 5], axis=1)
         lower = jnp.zeros((len(counts), 2, 2)).at[:, 1, 0].set(below[:, 0])
