@@ -232,7 +232,6 @@ def test_help_needs_no_jax():
     """It answers at once: what measures is imported when it is called."""
     words = ["bench", "cnf", "--help"]
     code = f"""import sys; from pathgrad._cli.main import main
-from pathgrad.experiments.vae.options import preset
 try: main({words!r})
 finally: sys.exit('jax' in sys.modules)"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

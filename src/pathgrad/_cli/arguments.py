@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -64,7 +65,7 @@ def with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[s
 def given_words(words: list[str]) -> dict[str, str]:
     """Return the values of options, by their Python names, before the real parsing."""
     values = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in itertools.pairwise([*words, ""]):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             values[name.replace("-", "_")] = value if equals else after
