@@ -3,9 +3,9 @@
 The experiment is that of own_density.py: four doses of a drug, five animals each. Its outcome is four counts
 of deaths, so there are 6^4 = 1296 of them. An encoder turns counts into a flow, and is trained with path
 gradients on outcomes simulated from the prior. Afterwards a posterior costs no training at all. It takes
-about a minute. You should see posterior means within a few hundredths of a standard deviation of the exact
-ones (sums over a grid), and intervals that should hold 90 % of the posterior do so: that is the number at the
-end.
+about a minute. You should see posterior means off by about a twentieth of a standard deviation from the exact
+ones, which are sums over a grid, and intervals made to hold 90 % of the posterior that hold about 90 %: the
+number at the end.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Posterior(eqx.Module):
         self.encoder = eqx.nn.MLP(4, 2 + 2 + 1 + 32, width_size=64, depth=2, key=encoder_key)
 
     def posterior(self, counts):
-        """Return a flow of which each draw belongs to the counts in its row."""
+        """Return a flow whose i-th draw is for the i-th row of counts."""
         numbers = jax.vmap(self.encoder)(counts / ANIMALS - 0.5)
         mean, log_diagonal, below, bias = jnp.split(numbers, [2, 4, 5], axis=1)
         lower = jnp.zeros((len(counts), 2, 2)).at[:, 1, 0].set(below[:, 0])

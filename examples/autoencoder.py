@@ -1,7 +1,7 @@
 """Train an autoencoder whose posterior is a flow, on images drawn on the spot.
 
 The images are all 441 rectangles with edges on even pixels, 12 x 12 pixels, black and white. At best a model
-gives each of them the probability 1/441, so no model whatever has a mean negative ELBO below log 441 = 6.09
+gives each of them the probability 1/441, so no model can have a mean negative ELBO below log 441 = 6.09
 nats. Encoder, flow and decoder are trained together with path gradients. It takes about half a minute. You
 should see the negative ELBO fall from about 100 nats to less than 11, reconstructions that look like the
 images, and samples many of which are rectangles.

@@ -2,7 +2,7 @@
 
 The flow begins near one mode and never visits the other, so its own samples show nothing wrong: the verdict
 is "good". Give `evaluate` exact samples of the target (`sample_target`) and it turns to "unreliable", because
-the flow misses a mode. The remedy is a base with a component near each mode. It takes about 15 seconds. You
+the flow misses a mode. The remedy is a base with a component near each mode. It takes about 20 seconds. You
 should see three verdicts, and log Z, which is 0 for this target, come out near log 0.6 = -0.51 before and 0
 after.
 """

@@ -12,12 +12,13 @@ A comment below a paragraph, a list or a table says where its numbers come from:
 Left of each arrow is a piece of the text above. The numbers in it are compared, in order, with the values on
 the right, rounded as they are written. Several values are separated by semicolons. A value is
 
-    [mean|sd|sum|largest|smallest] FILE PATH [/ PATH | - PATH | + PATH]... [in UNIT]
+    [mean|sd|sum|largest|smallest] FILE PATH [/ PATH | * PATH | - PATH | + PATH]... [in UNIT]
 
 FILE is relative to the root of the repository. With wildcards or braces it is several files, and each of them
 gives a value unless a word such as `mean` makes them one. A file can also be given once, after `from`. PATH
 goes into the JSON: `a.b` is a key (`a."b / c"` if it has spaces), `a[-1]` an item of a list, `a[size=12]` the
 items with this value, and in a table of columns `a[epoch=5]` the item of `a` where `epoch` beside it is 5.
+Operators are applied from left to right.
 
 Below a table the left side can also be the heading of a column; it then holds for every row. FILE may then
 be missing: it is what the row links to. `{heading}` in it is the row's cell in that column.
@@ -38,9 +39,10 @@ from typing import NamedTuple
 from .docs_helpers import ROOT
 
 NUMBER = re.compile(r"(?<![\w.])(?<![a-zA-Z]-)[-+−]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w]|\.\d|-[a-z])")
-UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "GFLOP": 1e-9, "MB": 1e-6, "M": 1e-6, "bits": 1 / math.log(2)}
+UNITS = {"%": 100, "min": 1 / 60, "ms": 1e3, "ps": 1e12}
+UNITS |= {"GFLOP": 1e-9, "MB": 1e-6, "M": 1e-6, "bits": 1 / math.log(2)}
 HOW = {"mean": statistics.fmean, "sd": statistics.stdev, "sum": math.fsum, "largest": max, "smallest": min}
-OPERATORS = {"/": operator.truediv, "-": operator.sub, "+": operator.add}
+OPERATORS = {"/": operator.truediv, "*": operator.mul, "-": operator.sub, "+": operator.add}
 _WORDS = re.compile(r'(?:"[^"]*"|\[[^]]*\]|[^\s"\[])+')
 _STEP = re.compile(r'(?:"([^"]*)"|([^."\[\]]+))((?:\[[^]]*\])*)\.?')
 

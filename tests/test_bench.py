@@ -188,7 +188,7 @@ def test_own_density_is_measured_too(traced, capsys, monkeypatch, tmp_path):
         ("bench cnf --repetitions -1", "--repetitions must be at least 0"),
         ("bench cnf --estimators path path", "each once"),
         ("bench cnf --seed -1", "--seed must be from 0"),
-        ("bench cnf --dim 0", "must be at least 1, got 0"),
+        ("bench cnf --dim 0", "needs at least two dimensions; got dim=0"),
         ("bench cnf --depth 3", "--divergence exact or hutchinson"),
         ("bench cnf --estimators fast", "--help explains"),
         ("bench phi4 --size 1", "at least 2 sites"),
@@ -233,7 +233,6 @@ def test_help_needs_no_jax():
     """It answers at once: what measures is imported when it is called."""
     words = ["bench", "cnf", "--help"]
     code = f"""import sys; from pathgrad._cli.main import main
-from pathgrad.experiments.vae.options import preset
 try: main({words!r})
 finally: sys.exit('jax' in sys.modules)"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

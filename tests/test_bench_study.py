@@ -96,7 +96,7 @@ def test_flops_of_a_gradient_grow_with_steps_and_batch():
     assert many_program == pytest.approx(2 * few_program, rel=0.02)
     assert few == pytest.approx(few_program + 4 * bodies)
     assert many == pytest.approx(2 * (few + 20 * bodies), rel=0.02)
-    # There: velocity, its push-forward, and the way back of both. Back: once more, and two products each.
+    # Forward: velocity, its push-forward, the derivative of both. Backward: once more, two products each.
     velocity = 2 * 16 * (8 * 64 + 64 * 64 + 64 * 8)
     assert bodies / (4 * velocity) == pytest.approx(6.95, rel=0.08)
 

@@ -142,7 +142,7 @@ def test_path_gradient_solves_forwards_once():
 def test_path_gradient_of_couplings_evaluates_each_network_once():
     """In passes through a network: 3 for the total gradient, 1 + 1 + 2 along the path, 5 by two copies.
 
-    A second evaluation of the networks would make the path gradient as dear as two copies.
+    A second evaluation of the networks would make the path gradient as expensive as two copies.
     """
     flips = [False, True] * 4
     couplings = [

@@ -203,7 +203,7 @@ def test_processes_that_cannot_begin_all_end(tmp_path):
     said = [p.communicate(timeout=SECONDS)[1] for p in processes]
     assert [p.returncode for p in processes] == [2, 2], said
     assert "is not a run directory" in said[0]
-    assert "the first process could not begin" in said[1]
+    assert "The first process could not start" in said[1]
 
 
 @pytest.mark.parametrize(

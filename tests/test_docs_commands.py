@@ -102,6 +102,12 @@ def test_commands_are_understood(words, only_parsed, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("command", ["train toy", "train phi4", "train vae", "bench cnf", "bench phi4"])
+def test_options_can_all_be_left_out(command, only_parsed):
+    with pytest.raises(ParsedError):
+        main(command.split())
+
+
 def test_scripts_that_are_named_are_there():
     scripts = {
         *(line.split()[0] for line in LINES if line.startswith("benchmarks/")),

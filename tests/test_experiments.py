@@ -161,6 +161,8 @@ def test_a_package_adds_an_experiment_to_every_command(installed):
     assert "mean of x" in compared
     assert "quartic stiffness 0.5" in compared
     command("plot", "path", "--figure", "heights", "--out", "heights.png")
+    costs = command("bench", "quartic", "--stiffness", 2.0, "--repetitions", 0)
+    assert "two-copy / path: memory " in costs
     command("report", "path", "total", "--out", "report.html")
     page = (folder / "report.html").read_text()
     assert "Moments of the quartic" in page
@@ -289,6 +291,8 @@ def test_an_experiment_need_not_fit_a_flow(tmp_path, monkeypatch, capsys):
     assert main(["compare", "s0", "s1", "--plot", "curves.png"]) == 0
     assert "distance from the mean" in capsys.readouterr().out
     assert main(["plot", "s0", "--out", "all.png"]) == 0
+    assert main(["bench", "mean"]) == 2
+    assert "cannot be measured by estimator" in capsys.readouterr().err
     assert main(["report", "s0", "s1", "--out", "page.html"]) == 0
     assert "distance from the mean" in Path("page.html").read_text()
     assert abs(pg.Run.open("s0").flow() - 6.0) < 1e-5

@@ -1,6 +1,7 @@
 """What is built for users: the wheel is the package alone, and the source archive can be tested."""
 
 import email
+import re
 import subprocess
 import tarfile
 import tomllib
@@ -66,7 +67,8 @@ def test_the_source_archive_has_what_tests_need(sdist):
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"Makefile", "constraints.txt", "mkdocs.yml", "tests/helpers.py", "docs/index.md"} <= set(names)
-    assert not [name for name in names if name.startswith(("results/report/", ".venv/", "runs/", "site/"))]
+    assert not [name for name in names if name.startswith((".venv/", "runs/", "site/"))]
+    assert not [name for name in names if re.fullmatch(r"results/report/.*\.png", name)]
     tracked = subprocess.run(["git", "ls-files", "tests", "src"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode == 0:  # not in an unpacked source archive
         present = {name for name in tracked.stdout.split() if (ROOT / name).exists()}

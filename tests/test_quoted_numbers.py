@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.costs.tables import markdown
 
-from .docs_helpers import PAGES, README, ROOT
+from .docs_helpers import DOCS, PAGES, README, ROOT
 from .quoted_helpers import (
     Block,
     QuoteError,
@@ -22,8 +22,10 @@ from .quoted_helpers import (
 )
 
 RESULTS = sorted(page for page in (ROOT / "results").rglob("*.md") if page.name != "bench.md")
+# Pages with measured numbers; the others have settings and limits, which are in no file.
+MEASURED = ("costs", "devices", "choosing", "when-not", "second-order", "phi4", "autoencoders")
 # Every number with a decimal point on these pages needs a source. Other pages have their sources checked.
-COMPLETE = [README, *RESULTS]
+COMPLETE = [README, *RESULTS, *(DOCS / f"{name}.md" for name in MEASURED)]
 STUDIES = ("dimension", "steps", "batch", "choices", "volume", "published", "field", "images", "rivals")
 
 
@@ -31,7 +33,7 @@ def named(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [*COMPLETE, *PAGES], ids=named)
+@pytest.mark.parametrize("page", [README, *RESULTS, *PAGES], ids=named)
 def test_quoted_numbers_are_those_in_the_files(page):
     for block in blocks_of(page.read_text()):
         explained = check_block(block, page)
@@ -44,6 +46,8 @@ def test_there_are_sources():
     assert counts["README.md"] >= 6
     assert counts["results/README.md"] >= 50
     assert counts["results/phi4/second_order.md"] >= 80
+    assert counts["docs/costs.md"] >= 25
+    assert counts["docs/devices.md"] >= 10
 
 
 def test_the_page_of_costs_is_made_from_its_files():
@@ -73,8 +77,9 @@ def test_seeds_and_commits_in_tables_are_those_of_the_runs(page):
 
 def test_the_index_names_every_file_of_numbers():
     """By a link, or by a pattern in a source."""
-    text = "".join(page.read_text() for page in COMPLETE)
-    linked = {file for page in COMPLETE for file in links_of([page.read_text()], page)}
+    index = [README, *RESULTS]
+    text = "".join(page.read_text() for page in index)
+    linked = {file for page in index for file in links_of([page.read_text()], page)}
     patterns = re.findall(r"results/[^\s;]+\.json", text)
     meant = {file for pattern in patterns for file in _meant(pattern)}
     files = {*(ROOT / "results").rglob("*.json")}
@@ -120,6 +125,7 @@ def test_values_are_found(page):
     assert evaluate("run-s0.json rows[size=12].cost / rows[size=6].cost", []) == [2.5]
     assert evaluate("run-s0.json rows[size=12].cost - run-s0.json ess", []) == [pytest.approx(4.01235)]
     assert evaluate('run-s1.json "a / b".median', []) == [1.5]
+    assert evaluate("run-s0.json rows[size=12].cost / rows[size=6].cost * curve.validation[0]", []) == [17.5]
     assert evaluate("largest run-s?.json curve.seconds", []) == [90.0]
 
 

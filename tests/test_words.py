@@ -153,7 +153,7 @@ MISTAKES = {
     "dim": (
         lambda: build_fit(FitOptions("a:b", 0)),
         ["fit", "a:b", "--dim", "0"],
-        "{} is the number of coordinates of a point: at least 1, got 0.",
+        "{}, the number of coordinates of a point, must be given: at least 1, got 0.",
         ["dim"],
     ),
     "repetitions": (

@@ -64,8 +64,9 @@ def gradient(model: PyTree, objective: pg.AbstractObjective, n: int) -> Work:
         rows = jax.tree.map(lambda a: jnp.asarray(np.resize(a, (n, *a.shape[1:]))), data.rows)
 
     def loss(parameters: PyTree, tally: pg.Tally, rows: PyTree, key: Array) -> tuple[Array, Array | None]:
-        shown = rows if data is None else data.changed(rows, key=key)
-        batch = pg.Batch(jr.split(key, n), shown, tally=tally)
+        change_key, draw_key = jr.split(key)
+        shown = rows if data is None else data.changed(rows, key=change_key)
+        batch = pg.Batch(jr.split(draw_key, n), shown, tally=tally)
         estimate = objective(eqx.combine(parameters, static), batch)
         return estimate.loss, None if estimate.solve is None else estimate.solve.evaluations
 

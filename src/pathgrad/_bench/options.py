@@ -1,7 +1,7 @@
 """Options of a measurement. No JAX here: the command line imports this even to show help."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 from pathgrad._words.errors import ArgumentError, named
 from pathgrad.experiments.options import Estimator
@@ -11,7 +11,7 @@ from pathgrad.experiments.options import Estimator
 class MeasureOptions:
     """The measurement."""
 
-    estimators: tuple[Estimator, ...] = ("path", "total", "two-copy")
+    estimators: tuple[Estimator, ...] = get_args(Estimator)
     """Gradient estimators to measure; they take turns."""
     repetitions: int = 7
     """Timed rounds, after one to warm up. 0 measures memory and compile time only."""
@@ -24,5 +24,5 @@ class MeasureOptions:
             raise ArgumentError(f"{named('repetitions')} must be at least 0, got {self.repetitions}.")
         if not self.estimators or len(set(self.estimators)) < len(self.estimators):
             raise ArgumentError(
-                f"{named('estimators')} takes one or more of path, total, two-copy, each once."
+                f"{named('estimators')} takes one or more of {', '.join(get_args(Estimator))}, each once."
             )

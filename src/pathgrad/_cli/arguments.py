@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,10 +35,9 @@ def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) 
 
 def _one_line(box: str, prog: str) -> str:
     """Take tyro's message out of its box."""
-    words = re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split()
+    text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split())
     # The headline of the box, such as "Parsing error", adds nothing to the message in it.
-    heads = "Parsing error|Invalid choice|Value error|Required options|Unrecognized options"
-    text = re.sub(rf"^({heads}) ", "", " ".join(words))
+    text = re.sub(r"^(Parsing error|Invalid choice|Value error|(Required|Unrecognized) options) ", "", text)
     return f"{text} ({prog} --help explains the options.)"
 
 
@@ -65,7 +65,7 @@ def with_first_word(experiment: pg.AbstractExperiment, kind: type, words: list[s
 def given_words(words: list[str]) -> dict[str, str]:
     """Return the values of options, by their Python names, before the real parsing."""
     values = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in itertools.pairwise([*words, ""]):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             values[name.replace("-", "_")] = value if equals else after

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -19,7 +20,7 @@ _JSON = "Print one JSON object instead of a table. (Progress goes to stderr.)"
 _DOC = """Measure what one training gradient of an untrained model costs, by estimator.
 
 Measures time (estimators take turns, after a warm-up), temporary memory, compile time and field evaluations.
-No data are needed. Of the training options, only those matter that affect one gradient: batch and seed.
+No data are needed: images are blank. Of the training options, only batch and seed matter.
 """
 HEAD = ("gradient", "time", "fastest", "slowest", "temporary MB", "compiling", "evaluations")
 
@@ -50,9 +51,14 @@ def run(prog: str, words: list[str]) -> int:
     ]
     kind = dataclasses.make_dataclass("Bench", fields, frozen=True, namespace={"__doc__": _DOC})
     words = with_first_word(experiment, kind, words)
-    default = experiment.read(table, what) if table else experiment.defaults(**given_words(words))
+    chosen = given_words(words)
+    if "estimator" in chosen:
+        raise pg.UserError("--estimator is for training; to measure only some of them, use --estimators.")
+    default = experiment.read(table, what) if table else experiment.defaults(**chosen)
     given: Any = parse(kind, prog, words, kind(default))
-    options = getattr(given, fields[0][0])
+    # A preset may plan several runs; the last one is what it is about.
+    plan = experiment.planned(getattr(given, fields[0][0]), getattr(given, "preset", ""), Path("runs"))
+    options = plan[-1][1]
     record = {"what": what} | _bench.measure_gradients(experiment, options, given.measure, say)
     if given.json:
         print(json.dumps(record | {"provenance": provenance()}, indent=2, allow_nan=False, default=str))

@@ -125,7 +125,7 @@ def _are_rivals(one: Run, other: Run) -> bool:
     """
     if one.experiment is not other.experiment or one.method == other.method:
         return False
-    both = (one.alike.keys() & other.alike.keys()) - set(one.experiment.rivalling)
+    both = (one.alike.keys() & other.alike.keys()) - set(one.experiment.compared_options)
     return all(one.alike[name] == other.alike[name] for name in both)
 
 

@@ -67,9 +67,9 @@ class AbstractExperiment(abc.ABC):
         presets: Names of presets, the default first, and what each is for.
         checkpoint_seconds: Seconds of work that a killed run may lose by default.
         first_word: Option that may come first on the command line without its name.
-        silent: Options that do not describe what was trained, by flat names such as `training.seed`.
-        told: Options that `problem` and `method` already show, so that labels omit them; flat names.
-        rivalling: Options in which the two sides of a comparison may differ; flat names.
+        incidental_options: Options that do not describe what is trained; flat names like `training.seed`.
+        shown_options: Options that `problem` and `method` already show, so that labels omit them; flat names.
+        compared_options: Options in which the two sides of a comparison may differ; flat names.
     """
 
     name: ClassVar[str]
@@ -79,9 +79,9 @@ class AbstractExperiment(abc.ABC):
     presets: ClassVar[Mapping[str, str]] = {}
     checkpoint_seconds: ClassVar[float] = 10.0
     first_word: ClassVar[str | None] = None
-    silent: ClassVar[tuple[str, ...]] = ("training.seed",)
-    told: ClassVar[tuple[str, ...]] = ("target", "training.estimator")
-    rivalling: ClassVar[tuple[str, ...]] = ("training.estimator", "training.max_seconds")
+    incidental_options: ClassVar[tuple[str, ...]] = ("training.seed",)
+    shown_options: ClassVar[tuple[str, ...]] = ("target", "training.estimator")
+    compared_options: ClassVar[tuple[str, ...]] = ("training.estimator", "training.max_seconds")
 
     @property
     def command(self) -> str:
@@ -157,7 +157,7 @@ class AbstractExperiment(abc.ABC):
         # Options that an older version did not write get their defaults; those of a newer one stay as is.
         with contextlib.suppress(UserError):
             options = dataclasses.asdict(self.read(options, ""))
-        return {name: v for name, v in flat(options).items() if name not in self.silent}
+        return {name: v for name, v in flat(options).items() if name not in self.incidental_options}
 
     def has_common_steps(self, one: OptionsTable, other: OptionsTable) -> bool:
         """Return whether steps of two methods are alike enough to be compared one by one."""

@@ -115,7 +115,7 @@ def _label(group: list[Run], name: str, firsts: list[Run]) -> str:
     """Return the method of a group, and what sets it apart from the other groups of its problem."""
     first = group[0]
     peers = [run for run in firsts if _place(run) == _place(first)]
-    options = {n for run in peers for n in run.alike} - set(first.experiment.told)
+    options = {n for run in peers for n in run.alike} - set(first.experiment.shown_options)
     differing = [n for n in sorted(options) if _differs(peers, n)]
     if len(differing) > _MOST_WORDS:
         # One run's name alone would not describe a group of several.

@@ -71,7 +71,8 @@ def build(options: FitOptions) -> FlowProblem:
     """Return the problem that the options describe."""
     if options.dim < 1:
         raise pg.ArgumentError(
-            f"{pg.named('dim')} is the number of coordinates of a point: at least 1, got {options.dim}."
+            f"{pg.named('dim')}, the number of coordinates of a point, must be given: at least 1, got "
+            f"{options.dim}."
         )
     target = _checked(load_density(options.density), options)
     flow = make_flow(options.flow, (options.dim,), key=pg.run_keys(options.training.seed)[0])

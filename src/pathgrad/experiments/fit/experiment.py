@@ -39,7 +39,7 @@ class FitExperiment(AbstractFlowExperiment):
     summary: ClassVar[str] = "fit a flow to your own JAX log density"
     Options: ClassVar[type] = FitOptions
     first_word: ClassVar[str | None] = "density"
-    told: ClassVar[tuple[str, ...]] = (*AbstractFlowExperiment.told, "density")
+    shown_options: ClassVar[tuple[str, ...]] = (*AbstractFlowExperiment.shown_options, "density")
 
     @property
     def command(self) -> str:

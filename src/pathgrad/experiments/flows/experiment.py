@@ -48,8 +48,8 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
     """
 
     EvaluateOptions: ClassVar[type] = FlowEvaluateOptions
-    told: ClassVar[tuple[str, ...]] = ("target", "dim", *_METHOD)
-    rivalling: ClassVar[tuple[str, ...]] = (*_METHOD, "training.steps", "training.max_seconds")
+    shown_options: ClassVar[tuple[str, ...]] = ("target", "dim", *_METHOD)
+    compared_options: ClassVar[tuple[str, ...]] = (*_METHOD, "training.steps", "training.max_seconds")
 
     def defaults(self, /, **given: str) -> Any:
         """Return the options of a preset, adapted to the optimiser."""

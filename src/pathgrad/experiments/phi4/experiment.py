@@ -26,8 +26,10 @@ class Phi4Experiment(AbstractFlowExperiment):
         "with a growing model and one directory per size; it takes only the size, the seed and the options "
         "of the run directory",
     }
-    told: ClassVar[tuple[str, ...]] = origin.at_any_age((*AbstractFlowExperiment.told, "size", "init_from"))
-    rivalling: ClassVar[tuple[str, ...]] = origin.at_any_age(AbstractFlowExperiment.rivalling)
+    shown_options: ClassVar[tuple[str, ...]] = origin.at_any_age(
+        (*AbstractFlowExperiment.shown_options, "size", "init_from")
+    )
+    compared_options: ClassVar[tuple[str, ...]] = origin.at_any_age(AbstractFlowExperiment.compared_options)
 
     def preset(self, /, **given: str) -> Phi4Options:
         """Return the options of a preset; lattice and model are those of the run to start from, if any."""
