@@ -35,8 +35,9 @@ def report(
             known = [(name, form, row.value(name)) for name, form in _SHOWN.items()]
             words = [f"{name.replace('_', ' ')} {form.format(v)}" for name, form, v in known if v is not None]
             words += [f"skipped {row.skipped}"] if row.skipped else []
-            of = f"/{steps}" if steps else ""
-            shares = [x / end for x, end in ((row.step, steps), (row.seconds, max_seconds)) if end]
+            end = row.value("planned_steps") or steps
+            of = f"/{end:.0f}" if end else ""
+            shares = [x / limit for x, limit in ((row.step, end), (row.seconds, max_seconds)) if limit]
             show("  ".join([f"step {row.step}{of}", *words]), shares)
 
         yield show_row

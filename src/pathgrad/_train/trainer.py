@@ -228,6 +228,8 @@ class Trainer:
     def _numbers(self, block: Block) -> Numbers:
         """Summarise a block: means over its good steps, and the number of skipped ones."""
         counts = {"step": int(block.state.step), "skipped": int(block.state.skipped)}
+        if self.method.needs_horizon and int(block.state.horizon):
+            counts["planned_steps"] = int(block.state.horizon)
         numbers = {"seconds": self.seconds, **counts, **block.numbers}
         good = np.asarray(block.steps.outcome) == Outcome.FINE
         if good.any():

@@ -90,7 +90,7 @@ class AutoencoderTrainOptions:
     average."""
     batch: int = 100
     """Images per step; the last batch of an epoch may be smaller."""
-    epochs: int = 72
+    epochs: int = 5000
     """Epochs at most."""
     kl_warmup: int = 1000
     """Steps over which the weight of the KL term grows to one, a little with each step."""
@@ -107,7 +107,7 @@ class AutoencoderTrainOptions:
     """Turn half of the images left to right, each time they are seen. (The paper did not.)"""
     augment_until: float = 0.7
     """Share of the training after which images are no longer shifted. (They are flipped to the end.)"""
-    max_seconds: float | None = None
+    max_seconds: float | None = 3600.0
     """Stop after this much training time (compiling, validation and evaluation not counted). The learning
     rate falls to zero within it."""
     seed: int = 0
@@ -198,7 +198,7 @@ _FEW = dataclasses.replace(
     network=NetworkOptions(fine_channels=16, hidden=0),
     flow=AmortisedFlowOptions(cnfs=1, width=256),
     training=AutoencoderTrainOptions(
-        learning_rate=2e-3, rate_warmup=300, rate_hold=0.4, kl_warmup=800, epochs=270, patience=60,
+        learning_rate=2e-3, rate_warmup=300, rate_hold=0.4, kl_warmup=800, patience=60,
         shifts=0.5, flips=True, augment_until=0.9,
     ),
 )  # fmt: skip
@@ -212,7 +212,6 @@ _FACES = dataclasses.replace(
         kl_warmup=300,
         average=0.999,
         clip=2000.0,
-        epochs=370,
     ),
 )
 _LETTERS = Known("Omniglot", _published(cnfs=5, rank=64), 35, _MANY, results={"path": 96.61, "total": 98.33})
@@ -247,7 +246,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
     if name == "paper":
         training = AutoencoderTrainOptions(
             optimizer="adamax", learning_rate=5e-4, rate_warmup=0, rate_hold=1.0, clip=0.0, average=0.0,
-            kl_warmup=0, warmup_epochs=100, validate=1, epochs=5000, patience=known.patience,
+            kl_warmup=0, warmup_epochs=100, validate=1, max_seconds=None, patience=known.patience,
         )  # fmt: skip
         options = AutoencoderOptions(
             network=NetworkOptions("published"), flow=known.published, training=training
@@ -257,7 +256,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
             latent=8,
             network=NetworkOptions("mlp", hidden=64),
             flow=AmortisedFlowOptions(cnfs=1, width=32),
-            training=dataclasses.replace(known.cpu.training, average=0.99, epochs=5, kl_warmup=100),
+            training=dataclasses.replace(known.cpu.training, average=0.99, max_seconds=20.0, kl_warmup=100),
         )
     else:
         options = known.cpu
