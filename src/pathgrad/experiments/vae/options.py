@@ -257,7 +257,9 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
             latent=8,
             network=NetworkOptions("mlp", hidden=64),
             flow=AmortisedFlowOptions(cnfs=1, width=32),
-            training=dataclasses.replace(known.cpu.training, average=0.99, epochs=5, kl_warmup=100),
+            training=dataclasses.replace(
+                known.cpu.training, average=0.99, epochs=5, kl_warmup=50, rate_warmup=20
+            ),
         )
     else:
         options = known.cpu
