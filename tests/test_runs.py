@@ -39,6 +39,7 @@ def test_a_run_says_what_it_is(run):
     assert run.status.kind == "ended"
     assert run.is_evaluated
     assert run.evaluation["samples"] == 500
+    assert 0 <= run.evaluation["divergence_error"] < 1e-12  # checked, although the field is the library's
     assert run.arrays["x"].shape == (500, 2)
     assert run.numbers["ess"] == run.evaluation["ess"]
     assert run.step_ms == pytest.approx(1000 * run.rows[-1].seconds / 30)

@@ -15,6 +15,7 @@ import pathgrad as pg
 from pathgrad._words.errors import UserError
 from pathgrad.experiments.vae.amortised import AmortisedFlow, LogScaleHead, VarianceHead
 from pathgrad.experiments.vae.data.datasets import Dataset
+from pathgrad.experiments.vae.data.sources import SOURCES
 from pathgrad.experiments.vae.field import LowRank
 from pathgrad.experiments.vae.gates import Gates
 from pathgrad.experiments.vae.layers import Affine, GatedConvolution
@@ -162,6 +163,14 @@ def test_few_images_have_smaller_models(dataset):
     assert AutoencoderOptions() == dataclasses.replace(
         many, training=dataclasses.replace(many.training, shifts=0.0)
     )
+
+
+@pytest.mark.parametrize(("dataset", "source"), SOURCES.items(), ids=SOURCES)
+@pytest.mark.parametrize("name", ["cpu", "paper", "tiny"])
+def test_warm_ups_are_over_before_the_training_is(name, dataset, source):
+    t = preset(name, dataset).training
+    epoch = math.ceil(source.images[0] / t.batch)
+    assert max(t.kl_warmup, t.rate_warmup, t.warmup_epochs * epoch) < t.epochs * epoch
 
 
 def test_unknown_data_set_has_no_preset():

@@ -108,6 +108,7 @@ def test_evaluation_is_of_the_best_epoch(run):
     assert result["negative_elbo"] == pytest.approx(result["reconstruction"] + result["kl"])
     bits = np.prod(PIXELS) * np.log(2)
     assert result["bits_per_dim"] == pytest.approx(result["negative_elbo"] / bits)
+    assert 0 <= result["divergence_error"] < 1e-12
     assert result["step"] == run.best.step
     assert result["epoch"] == run.best.epoch
     assert result["best_validation"] == pytest.approx(run.best.validation, rel=1e-5)

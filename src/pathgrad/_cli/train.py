@@ -211,7 +211,7 @@ _LAST = {
     "epoch": "epoch {:.4g}",
     "validation": "validation {:.3f}",
     "best_validation": "best {:.3f}",
-    "waiting": "{} epochs without a better one",
+    "waiting": "{} validations without a better one",
     "skipped": "{} steps skipped in total",
 }
 

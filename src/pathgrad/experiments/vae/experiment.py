@@ -164,7 +164,7 @@ class VaeExperiment(pg.AbstractExperiment):
             return []
         return [
             f"The KL warm-up is not over: the KL term has weight {beta:.2g}, not 1. Train for more epochs, "
-            f"or use fewer `{pg.named('warmup_epochs')}`."
+            f"or with less {pg.named('kl_warmup')} and {pg.named('warmup_epochs')}."
         ]
 
     def panels(self) -> Mapping[str, pg.Panel]:

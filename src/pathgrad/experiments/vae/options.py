@@ -107,7 +107,7 @@ class AutoencoderTrainOptions:
     """Turn half of the images left to right, each time they are seen. (The paper did not.)"""
     augment_until: float = 0.7
     """Share of the training after which images are no longer shifted. (They are flipped to the end.)"""
-    max_seconds: float | None = 3600.0
+    max_seconds: float | None = None
     """Stop after this much training time (compiling, validation and evaluation not counted). The learning
     rate falls to zero within it."""
     seed: int = 0
@@ -191,7 +191,8 @@ def _published(**flow: Any) -> AmortisedFlowOptions:
     return AmortisedFlowOptions(**(common | solver | flow))
 
 
-_MANY = AutoencoderOptions(training=AutoencoderTrainOptions(shifts=0.4))
+_HOUR = 3600.0
+_MANY = AutoencoderOptions(training=AutoencoderTrainOptions(shifts=0.4, max_seconds=_HOUR))
 # Few images: what keeps them from being learnt by heart counts for more than the size of the networks.
 _FEW = dataclasses.replace(
     _MANY,
@@ -199,7 +200,7 @@ _FEW = dataclasses.replace(
     flow=AmortisedFlowOptions(cnfs=1, width=256),
     training=AutoencoderTrainOptions(
         learning_rate=2e-3, rate_warmup=300, rate_hold=0.4, kl_warmup=800, patience=60,
-        shifts=0.5, flips=True, augment_until=0.9,
+        shifts=0.5, flips=True, augment_until=0.9, max_seconds=_HOUR,
     ),
 )  # fmt: skip
 _FACES = dataclasses.replace(
@@ -246,7 +247,7 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
     if name == "paper":
         training = AutoencoderTrainOptions(
             optimizer="adamax", learning_rate=5e-4, rate_warmup=0, rate_hold=1.0, clip=0.0, average=0.0,
-            kl_warmup=0, warmup_epochs=100, validate=1, max_seconds=None, patience=known.patience,
+            kl_warmup=0, warmup_epochs=100, validate=1, patience=known.patience,
         )  # fmt: skip
         options = AutoencoderOptions(
             network=NetworkOptions("published"), flow=known.published, training=training
@@ -256,7 +257,9 @@ def preset(name: str, dataset: str) -> AutoencoderOptions:
             latent=8,
             network=NetworkOptions("mlp", hidden=64),
             flow=AmortisedFlowOptions(cnfs=1, width=32),
-            training=dataclasses.replace(known.cpu.training, average=0.99, max_seconds=20.0, kl_warmup=100),
+            training=dataclasses.replace(
+                known.cpu.training, average=0.99, max_seconds=20.0, kl_warmup=50, rate_warmup=20
+            ),
         )
     else:
         options = known.cpu
