@@ -207,12 +207,7 @@ _FACES = dataclasses.replace(
     _FEW,
     network=NetworkOptions(channels=64, blocks=2, fine_channels=0, hidden=0),
     training=dataclasses.replace(
-        _FEW.training,
-        learning_rate=3e-3,
-        rate_warmup=200,
-        kl_warmup=300,
-        average=0.999,
-        clip=2000.0,
+        _FEW.training, learning_rate=3e-3, rate_warmup=200, kl_warmup=300, average=0.999, clip=2000.0
     ),
 )
 _LETTERS = Known("Omniglot", _published(cnfs=5, rank=64), 35, _MANY, results={"path": 96.61, "total": 98.33})
