@@ -48,8 +48,8 @@ class Fairground(AbstractExperiment):
         training = {k: v for k, v in options["training"].items() if k not in ("seed", "steps")}
         return {**{k: v for k, v in options.items() if k != "training"}, **training}
 
-    told = ("target", "estimator")
-    rivalling = ("estimator",)
+    shown_options = ("target", "estimator")
+    compared_options = ("estimator",)
 
     def _has_data(self, options):
         return str(options.get("target")).startswith("data")
