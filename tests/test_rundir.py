@@ -304,7 +304,9 @@ def test_systems_without_locks_still_train(run, monkeypatch):
 
 
 def test_provenance_tells_what_ran(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["pathgrad", "train", "a b", "\udcff"])
+    monkeypatch.setattr(sys, "argv", ["/home/ada/pathgrad/__main__.py", "demo"])
+    assert provenance()["command"] == "python -m pathgrad demo"
+    monkeypatch.setattr(sys, "argv", ["/home/ada/bin/pathgrad", "train", "a b", "\udcff"])
     found = provenance()
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert (found["jax"], found["numpy"]) == (package_version("jax"), np.__version__)

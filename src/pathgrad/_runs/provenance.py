@@ -27,7 +27,6 @@ def provenance() -> dict[str, Any]:
     command line, and the Git commit of pathgrad's own checkout, followed by `-dirty` if tracked files were
     changed. An unknown value is `None`.
     """
-    command = shlex.join(getattr(sys, "argv", []))
     return {
         "python": platform.python_version(),
         **{name: package_version(name) for name in _PACKAGES},
@@ -35,8 +34,16 @@ def provenance() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "commit": _commit(),
         # Arguments that are not UTF-8 arrive as lone surrogates, which cannot be written to a file.
-        "command": command.encode(errors="backslashreplace").decode(),
+        "command": _command().encode(errors="backslashreplace").decode(),
     }
+
+
+def _command() -> str:
+    """Return the command line, without the folder that the program is installed in."""
+    program, *arguments = getattr(sys, "argv", None) or [""]
+    name = Path(program).name
+    words = ["python", "-m", "pathgrad"] if name == "__main__.py" else [name]
+    return shlex.join([*words, *arguments])
 
 
 def _commit() -> str | None:
