@@ -105,7 +105,7 @@ def test_softmax_of_features_is_the_plain_softmax(of_features):
     weight = jnp.array([0.3, -1.0, 2.0, 0.0, 0.7, 1.1, -0.4])
 
     def plain(head, outputs):
-        return Softmax().log_prob(head(outputs), images)
+        return Softmax().log_prob(head(jax.nn.silu(outputs)), images)
 
     def chunked(head, outputs):
         return with_head(likelihood, head).log_prob(outputs, images)
@@ -118,7 +118,7 @@ def test_softmax_of_features_is_the_plain_softmax(of_features):
             # Under `vmap`, too: that is how the gradients of single draws are taken.
             one_by_one = jax.vmap(pull)(jnp.eye(7))
             found.append((value, function(head, outputs), pull(weight), one_by_one))
-        return *found, likelihood.mean(outputs), Softmax().mean(head(outputs))
+        return *found, likelihood.mean(outputs), Softmax().mean(head(jax.nn.silu(outputs)))
 
     expected, found, mean, plain_mean = both(likelihood.head, outputs)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -164,7 +164,7 @@ def test_draws_of_softmax_of_features(of_features):
     one = jnp.broadcast_to(outputs[0, 0, 0], (40, 30, 10, 3))
     drawn = likelihood.sample(one, key=jr.key(4))
     assert drawn.dtype == jnp.uint8
-    probabilities = np.exp(log_softmax(np.asarray(likelihood.head(outputs[0, 0, 0]))))
+    probabilities = np.exp(log_softmax(np.asarray(likelihood.head(jax.nn.silu(outputs[0, 0, 0])))))
     assert_frequencies(np.asarray(drawn).ravel(), probabilities)
 
 

@@ -80,10 +80,11 @@ class Softmax(AbstractLikelihood):
 
 
 class SoftmaxOfFeatures(AbstractLikelihood):
-    """The same classes, whose logits are affine in fewer outputs: never in memory for more than a few images.
+    """The same classes, whose logits are made of fewer outputs: never in memory for more than a few images.
 
     Attributes:
-        head: From the outputs to the logits.
+        head: From the outputs, after an activation, to the logits. (Without the activation, Frey Faces took
+            0.07 bits more per pixel.)
     """
 
     head: Affine
@@ -94,15 +95,16 @@ class SoftmaxOfFeatures(AbstractLikelihood):
         self.head, self.outputs = Affine.normal(outputs, LEVELS, key=key), outputs
 
     def log_prob(self, outputs, images):
-        return _categorical(self.head, outputs, images)
+        return _categorical(self.head, jax.nn.silu(outputs), images)
 
     def mean(self, outputs):
-        return _in_chunks(lambda part: Softmax().mean(self.head(part)), outputs)
+        return _in_chunks(lambda part: Softmax().mean(self.head(jax.nn.silu(part))), outputs)
 
     def sample(self, outputs, *, key):
         keys = jr.split(key, outputs.shape[0])
         draw = jax.vmap(lambda logits, key: jr.categorical(key, logits, axis=-1))
-        return _in_chunks(lambda part, keys: draw(self.head(part), keys).astype(jnp.uint8), outputs, keys)
+        h = jax.nn.silu(outputs)
+        return _in_chunks(lambda part, keys: draw(self.head(part), keys).astype(jnp.uint8), h, keys)
 
 
 class DiscretisedLogistic(AbstractLikelihood):
