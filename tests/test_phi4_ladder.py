@@ -144,7 +144,7 @@ def test_a_ladder_is_one_command_and_resumes(short_ladder, tmp_path, capsys, mon
     assert main([*words, str(tmp_path / "a"), "--size", "8"]) == 0
     said = capsys.readouterr().out
     assert "L6" in said
-    assert "total" in said
+    assert "run    steps   seconds     total   last block" in said
     small, large = (pg.Run.open(tmp_path / "a" / name) for name in ("L6", "L8"))
     assert large.settings.init_from == str(small.path)
     assert large.provenance["init_from_step"] == 2

@@ -83,8 +83,7 @@ class SoftmaxOfFeatures(AbstractLikelihood):
     """The same classes, whose logits are made of fewer outputs: never in memory for more than a few images.
 
     Attributes:
-        head: From the outputs, after an activation, to the logits. (Without the activation, Frey Faces took
-            0.07 bits more per pixel.)
+        head: From the outputs, after an activation, to the logits.
     """
 
     head: Affine
