@@ -42,6 +42,8 @@ def test_a_run_that_was_killed_says_how_to_go_on(tmp_path):
     [
         ({"steps": 10}, {}, "all its steps are done"),
         ({"steps": 99, "max_seconds": 1.0}, {}, "its 1.0 s of training are used up"),
+        ({"epochs": 9, "max_seconds": 2.0}, {"more": {"planned_steps": 10}}, "planned for its 2.0 s"),
+        ({"epochs": 9, "max_seconds": 2.0}, {"more": {"planned_steps": 11}}, None),
         ({"epochs": 5}, {"epoch": 5.0}, "all its epochs are done"),
         ({"epochs": 9, "patience": 2}, {"epoch": 5.0, "waiting": 3}, "no better validation"),
         ({"epochs": 9, "patience": 3}, {"epoch": 5.0, "waiting": 3}, None),

@@ -58,6 +58,9 @@ def _why_ended(run: "Run") -> str | None:
     if done is not None and wanted is not None and done >= wanted:
         return f"all its {unit}s are done"
     seconds, most = run.at_end("seconds"), number_in(run.training, "max_seconds")
+    planned = run.at_end("planned_steps")
+    if most is not None and planned is not None and run.last is not None and run.last.step >= planned:
+        return f"the steps planned for its {duration(most)} of training are done"
     if seconds is not None and most is not None and seconds >= most:
         return f"its {duration(most)} of training are used up"
     waited = [row.waiting for row in run.rows if row.waiting is not None]
