@@ -96,17 +96,29 @@ def test_draws_of_the_prior_keep_their_order(evaluated):
     assert said.startswith("9 images")
 
 
+def test_each_moved_latent_number_has_a_row(evaluated):
+    path, arrays = evaluated
+    axes, said = drawn("traversals", path)
+    image = shown_in(axes)
+    assert image.shape == (2 * 30 - 2, 3 * 22 - 2)
+    np.testing.assert_allclose(image[30:58, 22:42], arrays["traversals"][1, 1])
+    assert np.isnan(image[28:30]).all()
+    assert "from -2.5 to 2.5" in said
+    assert "numbers 5, 1." in said
+
+
 def test_panels_say_what_they_need(evaluated, four):
     whole, bare = (pg.Run.open(path, VAE) for path in (evaluated[0], four[0]))
-    assert [panel.can_draw(whole) for panel in VAE.panels().values()] == [True] * 3
+    assert [panel.can_draw(whole) for panel in VAE.panels().values()] == [True] * 4
     assert [name for name, panel in VAE.panels().items() if panel.can_draw(bare)] == ["validation"]
 
 
 def test_what_are_no_images_is_not_drawn(tmp_path):
     run = make_vae(tmp_path / "run", [])
     kept, _ = evaluate_vae(run, step=1)
-    np.savez(run.output("evaluation.npz"), **kept | {"samples": np.zeros(5), "originals": np.ones((6, 4, 4))})
-    for name in ("samples", "images"):
+    wrong = {"samples": np.zeros(5), "originals": np.ones((6, 4, 4)), "traversed": np.arange(7)}
+    np.savez(run.output("evaluation.npz"), **kept | wrong)
+    for name in ("samples", "images", "traversals"):
         with pytest.raises(pg.MissingData):
             drawn(name, tmp_path / "run")
 

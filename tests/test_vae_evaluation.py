@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jaxtyping import Array
 
 import pathgrad as pg
 from pathgrad.experiments.vae import evaluation
 from pathgrad.experiments.vae.amortised import AbstractFieldFamily
+from pathgrad.experiments.vae.networks import AbstractDecoder
 from pathgrad.experiments.vae.verdict import judge
 
 from .vae_helpers import small_model, solved
@@ -108,6 +110,26 @@ def test_grey_draws_are_levels(likelihood):
     assert x.dtype == jnp.uint8
     error = np.asarray(x, float).mean() / 255 - float(np.mean(mean))
     assert abs(error) < 5 * 0.5 / np.sqrt(400 * 32)
+
+
+class Ramp(AbstractDecoder):
+    """Logits that are linear in the latent numbers, with another slope for each, and the same everywhere."""
+
+    slopes: Array
+
+    def __call__(self, z):
+        return jnp.broadcast_to((z @ self.slopes)[:, None, None, None], (z.shape[0], *SHAPE, 1))
+
+
+def test_the_latent_numbers_that_matter_most_are_moved_alone():
+    slopes, z, values = jnp.array([0.1, -0.6, 0.0, 0.3]), jnp.array([0.5, -0.2, 1.0, 0.4]), [-2.0, 0.3, 2.0]
+    ramp = eqx.tree_at(lambda m: m.decoder, small_model(SHAPE, latent=4, cnfs=0), Ramp(slopes))
+    rows, along = evaluation.traversals(ramp, z, jnp.array(values), 3)
+    assert rows.tolist() == [1, 3, 0]
+    assert along.shape == (3, 3, *SHAPE)
+    for row, images in zip(rows, along, strict=True):
+        logits = slopes @ z + slopes[row] * (jnp.array(values) - z[row])
+        np.testing.assert_allclose(images[:, 2, 1], jax.nn.sigmoid(logits), rtol=1e-6)
 
 
 class Wrong(pg.AbstractTractableField):

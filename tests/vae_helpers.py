@@ -145,6 +145,9 @@ def evaluate_vae(run, *, step, dataset="freyfaces", arrays=True, **more):
         "originals": rng.integers(levels, size=(6, *shape), dtype=np.uint8),
         "reconstructions": rng.random((6, *shape), dtype=np.float32),
         "samples": rng.random((9, *shape), dtype=np.float32),
+        "traversals": rng.random((2, 3, *shape), dtype=np.float32),
+        "traversed": np.array([5, 1]),
+        "traversal_values": np.array([-2.5, 0.0, 2.5]),
         "levels": np.array(levels),
     }
     if arrays:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 import pathgrad as pg
 from pathgrad._words.tree import one_draw
@@ -205,10 +205,30 @@ def _log_weights(
 
 
 @eqx.filter_jit
-def reconstructions(model: Autoencoder, images: Array, *, key: Any) -> Float[Array, "n h w"]:
-    """Return the decoder's mean pixels for one draw from each image's posterior."""
+def reconstructions(
+    model: Autoencoder, images: Array, *, key: Any
+) -> tuple[Float[Array, "n latent"], Float[Array, "n h w"]]:
+    """Return one draw from each image's posterior, and the decoder's mean pixels for it."""
     z = model.posterior(images).draw("x", key=key, n=images.shape[0], chunk=images.shape[0]).x
-    return model.likelihood.mean(model.decoder(z))
+    return z, model.likelihood.mean(model.decoder(z))
+
+
+@eqx.filter_jit
+def traversals(
+    model: Autoencoder, z: Float[Array, " latent"], values: Float[Array, " value"], most: int
+) -> tuple[Int[Array, " row"], Float[Array, "row value h w"]]:
+    """Move one latent number at a time through `values`, and leave the others as they are in `z`.
+
+    Returns:
+        The numbers that change the mean pixels most between the first value and the last, the strongest
+        first, and the mean pixels along each of them.
+    """
+    places = jnp.arange(z.size)
+    moved = jnp.broadcast_to(z, (z.size, values.size, z.size)).at[places, :, places].set(values)
+    first, last = (model.likelihood.mean(model.decoder(moved[:, i])) for i in (0, -1))
+    rows = jnp.argsort(-jnp.sum(jnp.square(last - first), axis=(1, 2)))[:most]
+    means = model.likelihood.mean(model.decoder(moved[rows].reshape(-1, z.size)))
+    return rows, means.reshape(rows.size, values.size, *means.shape[1:])
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""Figures of autoencoders: images and their reconstructions, draws, and training curves."""
+"""Figures of autoencoders: images and their reconstructions, draws, latent numbers, and training curves."""
 
 from collections.abc import Sequence
 
@@ -39,6 +39,28 @@ def draw_samples(axes: Axes, groups: Sequence[pg.Group]) -> str:
     _show(axes, images)
     mean = f"mean pixel {images.mean():.2f} (on a scale from 0 to 1)"
     return f"{len(images)} images drawn from the prior of {groups[0].label}; {mean}."
+
+
+def draw_traversals(axes: Axes, groups: Sequence[pg.Group]) -> str:
+    """Show an image whose latent numbers move one at a time: a row for each number."""
+    arrays = groups[0].first.arrays
+    images, moved, values = (arrays[name] for name in ("traversals", "traversed", "traversal_values"))
+    if images.ndim != 4 or images.shape[:2] != (moved.size, values.size):
+        raise pg.MissingData("the stored arrays are not images along latent numbers.")
+    rows, columns, height, width = images.shape
+    gap = 2
+    cells = np.pad(images.astype(float), ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    grid = cells.swapaxes(1, 2).reshape(rows * (height + gap), columns * (width + gap))
+    axes.imshow(grid[:-gap, :-gap], cmap="gray", vmin=0, vmax=1)
+    axes.set_anchor("N")
+    axes.set_axis_off()
+    change = np.sqrt(np.mean((images[:, -1] - images[:, 0]) ** 2, axis=(1, 2)))
+    return (
+        f"The first reconstruction by {groups[0].label}. In each row one latent number moves from "
+        f"{values[0]:.3g} to {values[-1]:.3g}: those that change it most, numbers "
+        f"{', '.join(map(str, moved))}. Root mean square change of the pixels {change[0]:.2f} in the first "
+        f"row, {change[-1]:.2f} in the last."
+    )
 
 
 def _images(array: np.ndarray) -> np.ndarray:
@@ -109,6 +131,13 @@ PANELS = {
     ),
     "samples": pg.Panel(
         "New images", draw_samples, "drawn from the prior (mean pixels)", is_of_one=True, needs=("samples",)
+    ),
+    "traversals": pg.Panel(
+        "Latent numbers",
+        draw_traversals,
+        "a reconstruction with one latent number moved in each row, those with most effect first",
+        is_of_one=True,
+        needs=("traversals", "traversed", "traversal_values"),
     ),
     "validation": pg.Panel(
         "Negative ELBO",

@@ -24,6 +24,7 @@ from .evaluation import (
     negative_elbos,
     prior_draws,
     reconstructions,
+    traversals,
 )
 from .making import check_training, make_model, make_training
 from .model import Autoencoder
@@ -34,6 +35,8 @@ _SHOWN = 64  # draws for the figure
 _PAIRS = 10  # pairs of image and reconstruction for the figure
 _FEW = 100  # images for the check of the solver
 _CHECKED = 16  # images for the check of divergences
+_MOVED = 6  # latent numbers that are moved for the figure
+_PLACES = np.linspace(-2.5, 2.5, 9, dtype=np.float32)  # to which they are moved, in sd of the prior
 _AT_ONCE = 250  # draws from the prior at a time
 
 
@@ -90,9 +93,14 @@ class AutoencoderProblem(pg.AbstractProblem):
         numbers = self._place(trained, images) | {"refine": refine}
         numbers |= bound.numbers(math.prod(test.shape[1:])) | coarse.shift(fine)
         numbers["divergence_error"] = divergence_error(model, few[:_CHECKED], key=keys[4])
+        z, means = reconstructions(model, jnp.asarray(shown), key=keys[2])
+        moved, along = traversals(model, z[0], jnp.asarray(_PLACES), _MOVED)
         arrays = {
             "originals": shown,
-            "reconstructions": np.asarray(reconstructions(model, jnp.asarray(shown), key=keys[2])),
+            "reconstructions": np.asarray(means),
+            "traversals": np.asarray(along),
+            "traversed": np.asarray(moved),
+            "traversal_values": _PLACES,
             "samples": np.asarray(prior_draws(model, key=keys[3], n=_SHOWN)[1]),
             "levels": np.asarray(images.levels),
             "negative_elbo": bound.each,
