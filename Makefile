@@ -13,12 +13,14 @@ demo: .venv/.runtime  ## train two small flows, print a table and draw a picture
 	$(BIN)/pathgrad demo --overwrite
 
 # The tests of one file stay in one process, because they share compiled functions. (Groups of tests would be
-# finer, but pytest-xdist 3.8 ignores them under pytest 9.2.)
+# finer, but pytest-xdist 3.8 ignores them under pytest 9.2.) A process that crashes ends the run.
+TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+
 test: .venv/.test  ## run the daily tests, which may take ten minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(TEST) -m "not slow"
 
 test-slow: .venv/.test  ## run the tests that take longer
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(TEST) -m slow
 
 check: .venv/.check  ## run the linter, the formatter and the type checker
 	$(BIN)/ruff check .
