@@ -1,8 +1,10 @@
-"""Time the training of a lattice flow on one device, on two, and in two processes, with the same draws.
+"""Time a training on one device, on two, and in two processes, with the same draws.
 
     python -m benchmarks.devices --out results/bench/devices.json
+    python -m benchmarks.devices --datasets mnist freyfaces --out results/vae/devices.json
 
-The times are those that `pathgrad train phi4` logs, after the first block. The settings take turns, so that
+The first command trains lattice flows, the second autoencoders, in one process only. The times are those
+that `pathgrad train` logs, after the first block. The settings take turns, so that
 other work on the machine slows all of them alike. A process with one CPU device already uses several cores,
 so it is also timed on a single core.
 """
@@ -16,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from pathgrad._runs.provenance import provenance
@@ -30,10 +33,10 @@ WAYS = {
 }
 
 
-def train(way: str, out: Path, words: list[str]) -> float:
+def train(way: str, out: Path, words: Sequence[str]) -> float:
     """Train, and return the time of a step in seconds."""
     processes, devices, cores = WAYS[way]
-    command = [sys.executable, "-m", "pathgrad", "train", "phi4", *words, "--out", str(out)]
+    command = [sys.executable, "-m", "pathgrad", "train", *words, "--out", str(out)]
     command += ["--checkpoint-seconds", "1000"]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -64,23 +67,36 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[8])
     parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--datasets", nargs="*", default=[], help="autoencoders of these instead of lattices")
+    parser.add_argument("--seconds", type=float, default=15.0, help="time of a training of autoencoders")
     parser.add_argument("--repetitions", type=int, default=5)
     given = parser.parse_args()
+    if given.datasets:
+        settings = [
+            ({"dataset": name}, ["vae", "--dataset", name, "--max-seconds", str(given.seconds)])
+            for name in given.datasets
+        ]
+    else:
+        block = ["--steps", str(given.steps), "--block", str(given.steps // 6)]
+        settings = [
+            (
+                {"size": size, "batch": batch, "steps": given.steps},
+                ["phi4", "--size", str(size), "--batch", str(batch), *block],
+            )
+            for size, batch in itertools.product(given.sizes, given.batches)
+        ]
+    ways = [way for way, (processes, *_) in WAYS.items() if processes == 1 or not given.datasets]
     rows = []
-    for size, batch in itertools.product(given.sizes, given.batches):
-        words = ["--size", str(size), "--batch", str(batch), "--steps", str(given.steps)]
-        words += ["--block", str(given.steps // 6)]
-        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    for setting, words in settings:
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
         with tempfile.TemporaryDirectory() as folder:
-            for i, way in itertools.product(range(given.repetitions), WAYS):
+            for i, way in itertools.product(range(given.repetitions), ways):
                 seconds[way].append(train(way, Path(folder) / f"{i}-{way}", words))
-                print(size, batch, way, f"{seconds[way][-1] * 1e3:.2f} ms", file=sys.stderr)
+                print(*setting.values(), way, f"{seconds[way][-1] * 1e3:.2f} ms", file=sys.stderr)
         base = seconds["one process, one core"]
         rows.append(
             {
-                "size": size,
-                "batch": batch,
-                "steps": given.steps,
+                **setting,
                 "seconds": seconds,
                 "median_seconds": {way: statistics.median(s) for way, s in seconds.items()},
                 "speedup_over_one_core": {

@@ -206,6 +206,33 @@ def test_processes_that_cannot_begin_all_end(tmp_path):
     assert "The first process could not start" in said[1]
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, 2), ({"JAX_NUM_CPU_DEVICES": "3"}, 3)])
+def test_the_cpu_is_split_unless_the_environment_decides(given, expected):
+    code = "import pathgrad as pg; pg.devices.split_cpu(2); print(pg.devices.number_in_all())"
+    command = [sys.executable, "-c", code]
+    kept = {k: v for k, v in environment(**given).items() if k in given or k != "JAX_NUM_CPU_DEVICES"}
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout.strip() == str(expected), done.stderr
+
+
+def test_how_many_devices_a_cpu_counts_as(monkeypatch):
+    counts = []
+    monkeypatch.setattr(pg.devices, "split_cpu", counts.append)
+    monkeypatch.setattr(pg.devices, "cores", lambda: 4)
+    images, lattice = pg.find_experiment("vae"), pg.find_experiment("phi4")
+    Processes().split_cpu(images, None, None)
+    Processes().split_cpu(lattice, None, None)
+    Processes().split_cpu(images, None, 3)  # resumed
+    Processes().split_cpu(images, 5, 3)
+    monkeypatch.setattr(pg.devices, "cores", lambda: 1)
+    Processes().split_cpu(images, None, None)
+    assert counts == [2, 1, 3, 5, 1]
+    Processes("localhost:1", 2, 0).split_cpu(images, 2, None)  # each of several processes has its own
+    assert len(counts) == 5
+    with pytest.raises(pg.UserError, match="--cpu-devices must be at least 1, got 0"):
+        Processes().split_cpu(images, 0, None)
+
+
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [

@@ -8,6 +8,8 @@ the order of summation (and, if `for_each_draw` cannot divide evenly, the tolera
 `pathgrad.fit` and `pathgrad.evaluate` call these functions for you.
 """
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -190,6 +192,23 @@ def kind() -> str:
 def which_process() -> str:
     """Return the name of this process, such as `process 0 of 2`."""
     return f"process {jax.process_index()} of {jax.process_count()}"
+
+
+def split_cpu(parts: int) -> None:
+    """Let the CPU count as several devices, which share each batch. Call it before any other use of JAX.
+
+    If the environment says how many there are (`JAX_NUM_CPU_DEVICES`, or `XLA_FLAGS`), it has the last word.
+    """
+    given = os.environ
+    if "JAX_NUM_CPU_DEVICES" not in given and "device_count" not in given.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # JAX has been used: as many as there are
+            jax.config.update("jax_num_cpu_devices", parts)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    own = getattr(os, "sched_getaffinity", None)
+    return len(own(0)) if own else os.cpu_count() or 1
 
 
 def join(coordinator: str | None, processes: int | None, process_id: int | None) -> None:

@@ -18,7 +18,7 @@ from pathgrad._train.progress import progress
 from pathgrad._words.errors import UserError, as_options
 
 from .arguments import bare_words, parse
-from .processes import Processes
+from .processes import CpuDevices, Processes
 from .tables import print_table
 
 _DOC = """Measure how good a run is: numbers with errors, a picture, warnings, a verdict.
@@ -37,6 +37,7 @@ def command_for(kind: type) -> type:
         ("run", RunArgument),
         ("evaluation", kind, kind()),
         ("seed", Annotated[int, tyro.conf.arg(help=seed)], 0),
+        ("cpu_devices", CpuDevices, None),
         ("processes", Processes, Processes()),
     ]
     return dataclasses.make_dataclass("Evaluate", fields, frozen=True, namespace={"__doc__": _DOC})
@@ -50,6 +51,7 @@ def run(prog: str, words: list[str]) -> int:
         return _explain(prog, words)
     opened = pg.Run.open(words[places[0]])
     given: Any = parse(command_for(opened.experiment.EvaluateOptions), prog, words)
+    given.processes.split_cpu(opened.experiment, given.cpu_devices, None)
     with given.processes.together("Evaluate again."):
         evaluate(opened, given.evaluation, seed=given.seed)
     return 0

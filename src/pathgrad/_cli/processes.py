@@ -7,9 +7,20 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from typing import Annotated
+
+import tyro
 
 import pathgrad as pg
 from pathgrad._words.errors import UserError, as_options
+
+CpuDevices = Annotated[
+    int | None,
+    tyro.conf.arg(
+        help="How many devices the CPU counts as; they share each batch. By default what is fastest for the "
+        "experiment, at most one for each core; a resumed run has as many as before."
+    ),
+]
 
 # Words in the errors of the communication libraries when another process is gone.
 _LOST = ("gloo", "nccl", "unavailable", "coordination service", "heartbeat")
@@ -53,6 +64,13 @@ class Processes:
             raise UserError("--coordinator also needs --processes and --process-id.")
         if not 0 <= self.process_id < self.processes:
             raise UserError(f"--process-id must be from 0 to {self.processes - 1}, got {self.process_id}.")
+
+    def split_cpu(self, experiment: pg.AbstractExperiment, wanted: int | None, before: int | None) -> None:
+        """Let the CPU of a lone process count as several devices: as wanted, as before, or as suits."""
+        if wanted is not None and wanted < 1:
+            raise UserError(f"--cpu-devices must be at least 1, got {wanted}.")
+        if self == Processes() and not _launched_together():
+            pg.devices.split_cpu(wanted or before or min(experiment.cpu_devices, pg.devices.cores()))
 
     @contextlib.contextmanager
     def together(self, again: str) -> Iterator[None]:

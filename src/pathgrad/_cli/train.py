@@ -21,7 +21,7 @@ from pathgrad._train.progress import report
 from pathgrad._words.errors import UserError, as_options
 
 from .arguments import given_words, option_fields, parse, with_first_word
-from .processes import Processes
+from .processes import CpuDevices, Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Where:
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
     """Seconds between checkpoints: a killed run loses at most this much work, and the current block."""
+    cpu_devices: CpuDevices = None
     processes: Processes = Processes()
 
 
@@ -61,6 +62,8 @@ def run(prog: str, words: list[str]) -> int:
         kept = [word for word in words if word not in ("--overwrite", "--resume")]
         kept += [] if where.out else ["--out", str(out)]
         again = f"{prog} {shlex.join(kept)} --resume"
+    before = pg.number_in(resumed.config.get("provenance"), "devices") if resumed else None
+    where.processes.split_cpu(experiment, where.cpu_devices, int(before) if before else None)
     with where.processes.together(f"Continue with all of them: {again}"):
         if several:
             return _train_series(experiment, plan, out, where, again)

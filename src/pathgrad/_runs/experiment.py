@@ -66,6 +66,8 @@ class AbstractExperiment(abc.ABC):
         EvaluateOptions: A frozen dataclass with the options of an evaluation.
         presets: Names of presets, the default first, and what each is for.
         checkpoint_seconds: Seconds of work that a killed run may lose by default.
+        cpu_devices: How many devices a CPU with as many cores counts as by default. Two share a batch faster
+            than one device with two threads if most of the work is in many small operations.
         first_word: Option that may come first on the command line without its name.
         incidental_options: Options that do not describe what is trained; flat names like `training.seed`.
         shown_options: Options that `problem` and `method` already show, so that labels omit them; flat names.
@@ -78,6 +80,7 @@ class AbstractExperiment(abc.ABC):
     EvaluateOptions: ClassVar[type]
     presets: ClassVar[Mapping[str, str]] = {}
     checkpoint_seconds: ClassVar[float] = 10.0
+    cpu_devices: ClassVar[int] = 1
     first_word: ClassVar[str | None] = None
     incidental_options: ClassVar[tuple[str, ...]] = ("training.seed",)
     shown_options: ClassVar[tuple[str, ...]] = ("target", "training.estimator")

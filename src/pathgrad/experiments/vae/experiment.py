@@ -48,6 +48,7 @@ class VaeExperiment(pg.AbstractExperiment):
     # Long, since a checkpoint holds arrays of the size of the weights four times: the current and the best
     # weights, and the optimiser's two moments (five times with an average of the weights).
     checkpoint_seconds: ClassVar[float] = 300.0
+    cpu_devices: ClassVar[int] = 2
     incidental_options: ClassVar[tuple[str, ...]] = ("training.seed", "data", "training.epochs")
     shown_options: ClassVar[tuple[str, ...]] = ("dataset", "training.estimator")
     compared_options: ClassVar[tuple[str, ...]] = tuple(
