@@ -88,12 +88,12 @@ from ._train.blocks import AbstractCompiledMethod as AbstractCompiledMethod
 from ._train.clip import clip_by_measured_norm as clip_by_measured_norm
 from ._train.first_order import FirstOrder as FirstOrder
 from ._train.fit import Fit as Fit
-from ._train.fit import fit as fit
 from ._train.gauss_newton import GaussNewton as GaussNewton
 from ._train.method import AbstractMethod as AbstractMethod
 from ._train.method import AbstractRunner as AbstractRunner
 from ._train.method import Block as Block
 from ._train.rate import AbstractRate as AbstractRate
+from ._train.rate import Restarts as Restarts
 from ._train.rate import Trapezoid as Trapezoid
 from ._train.row import Row as Row
 from ._train.stages import Stages as Stages
@@ -102,6 +102,14 @@ from ._train.state import TrainState as TrainState
 from ._train.trainer import Trainer as Trainer
 from ._train.trainer import TrainingDiverged as TrainingDiverged
 from ._train.validation import Validation as Validation
+
+# The default fit
+from ._default.fit import fit as fit
+from ._default.kinds import Kind as Kind
+from ._default.plan import Plan as Plan
+from ._default.recipe import Recipe as Recipe
+from ._default.result import Shortfall as Shortfall
+from ._default.result import TargetFit as TargetFit
 
 # Runs
 from ._runs.comparison import Comparison as Comparison

@@ -1,4 +1,4 @@
-"""Training in one call."""
+"""Train a model in one call."""
 
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
         return self.model if isinstance(self.model, Flow) else self.model.flow
 
 
-def fit(
+def fit_model(
     model: PyTree,
     objective: AbstractObjective | Target,
     method: AbstractMethod | None = None,
@@ -59,26 +59,7 @@ def fit(
     state: TrainState | None = None,
     progress: bool = False,
 ) -> Fit:
-    """Fit a model to an objective, or a flow to a target.
-
-    The general form is `fit(model, objective, method, key=..., steps=...)`. The short form,
-    `fit(flow, target, key=..., steps=..., n=256, estimator=PathGradient(), optimizer=optax.adam(1e-3))`,
-    means `fit(flow, ReverseKL(target, estimator), FirstOrder(optimizer, n), ...)`.
-
-    Args:
-        model: The initial model: a flow, or whatever the objective trains.
-        objective: What is minimised. A target, an object with `log_prob(x)` for one point, is short for
-            `ReverseKL(target)`.
-        method: How to train: `FirstOrder`, `GaussNewton`, or `Stages` of them.
-        key: Source of all noise.
-        steps: Total number of steps. `Stages` have a default.
-        max_seconds: Stop after this much training time (without compiling).
-        n: Draws per step (short form only).
-        estimator: The estimator of the gradient (short form only).
-        optimizer: An Optax optimiser (short form only).
-        state: Continue from the state of an earlier fit with the same arguments.
-        progress: Whether to report progress on standard error.
-    """
+    """Fit a model to an objective, or a flow to a target: `pathgrad.fit` with these arguments."""
     method = _chosen_method(method, optimizer, n)
     objective = _chosen_objective(objective, estimator)
     steps = method.steps if steps is None else steps

@@ -4,9 +4,13 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._words.errors import ArgumentError, named
+from .._words.errors import ArgumentError, check_at_least_one, named
+
+
+_GROWTH = 0.05  # share of a round in which the rate grows
 
 
 class AbstractRate(eqx.Module):
@@ -43,3 +47,30 @@ class Trapezoid(AbstractRate):
         grown = jnp.minimum((step + 1) / max(self.warmup, 1), 1.0)
         left = (1 - progress) / max(1 - self.hold, 1e-6)
         return grown * (jnp.clip(left, 0.0, 1.0) if self.hold < 1 else 1.0)
+
+
+class Restarts(AbstractRate):
+    """Rounds, each twice as long as the one before: grow over a twentieth of it, then fall along a cosine to zero.
+
+    A training may end after any round, at a rate of zero; so it can go on until it is good enough.
+
+    Attributes:
+        first: Steps of the first round.
+    """
+
+    first: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        check_at_least_one(first=self.first)
+
+    def end(self, rounds: int) -> int:
+        """Return the number of steps in so many rounds."""
+        return self.first * (2**rounds - 1)
+
+    def __call__(self, step, progress):
+        # With whole numbers: a logarithm that is rounded down would begin a round one step late.
+        doublings = 31 - lax.clz(jnp.asarray(step // self.first + 1, jnp.int32))
+        length = self.first * 2**doublings
+        share = (step - (length - self.first) + 1) / (length + 1)
+        fall = 0.5 * (1 + jnp.cos(jnp.pi * (share - _GROWTH) / (1 - _GROWTH)))
+        return jnp.where(share < _GROWTH, share / _GROWTH, fall)

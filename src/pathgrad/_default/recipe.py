@@ -1,0 +1,47 @@
+"""The parts of a default fit that can be taken out, replaced or fixed."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._flow.flow import Flow
+from .._train.warm_start import WarmStart, warm_start
+from .._words.errors import ArgumentError, check_at_least_one, named
+from .kinds import Kind
+from .plan import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What `fit(target)` does, stage by stage. Every attribute has a default, which measures or estimates.
+
+    Attributes:
+        warm_start: Finds the coordinates, called as `warm_start(target, key=..., start=..., draws=...,
+            max_seconds=...)`; `None` for none: the flow then starts at a standard normal.
+        start: A point to start from, for the warm start.
+        draws: Draws of the target, from wherever, for the warm start.
+        flow: The flow to train, in the coordinates of the warm start, used as it is.
+        kinds: Which kinds of flow to try, in this order, until one is good.
+        n: Draws per step.
+        first: Steps of the first round; each later one has twice as many.
+        rounds: Rounds at most.
+        defence: Whether to add wider draws to the base where that lowers k-hat.
+        plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds` and
+            `defence` are then taken from it.
+    """
+
+    warm_start: Callable[..., WarmStart] | None = warm_start
+    start: Any = None
+    draws: Any = None
+    flow: Flow | None = None
+    kinds: Sequence[Kind] | None = None
+    n: int | None = None
+    first: int | None = None
+    rounds: int | None = None
+    defence: bool = True
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds)
+        if self.flow is not None and self.kinds:
+            raise ArgumentError(f"Give a {named('flow')} or {named('kinds')} of flows to try, not both.")

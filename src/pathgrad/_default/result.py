@@ -1,0 +1,91 @@
+"""What a default fit returns."""
+
+import dataclasses
+import enum
+
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from .._flow.flow import Flow
+from .._ingredients.target import Target
+from .._numbers.evaluate import Evaluation
+from .._train.row import Row
+from .._train.warm_start import WarmStart
+from .._words.errors import in_python, named
+from .._words.text import duration, percent
+from .contender import Round
+from .plan import Plan
+
+
+class Shortfall(enum.Enum):
+    """What kept a flow from being good, and what to try. The value is the message to show."""
+
+    NONE = ""
+    TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
+    FLOW = (
+        f"training ended although there was time left for no further round: a {named('flow')} of your own, or "
+        f"more {named('max_seconds')}, may fit better"
+    )
+    DIVERGED = (
+        "training diverged, and the flow from before that was kept: the target may be steep or discontinuous "
+        "somewhere. Smooth it, or transform its parameters"
+    )
+
+    @property
+    def text(self) -> str:
+        """The message, with the names of arguments marked."""
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetFit:
+    """A density that was fitted with nothing chosen.
+
+    Attributes:
+        flow: The flow, in the coordinates of the target.
+        target: The target.
+        evaluation: ESS, log Z, k-hat and the like, from fresh draws, with a verdict.
+        start: What the warm start found; `None` if there was none.
+        plan: What was decided on the way. `fit(target, key=key, recipe=Recipe(plan=plan))` repeats it.
+        rounds: What each round of training led to, in order.
+        history: Rows of metrics of the flow that was kept.
+        shortfall: What kept the flow from being good, if anything did.
+        seconds: Wall time in all, compiling included.
+        key: The source of all noise.
+    """
+
+    flow: Flow
+    target: Target
+    evaluation: Evaluation
+    start: WarmStart | None
+    plan: Plan
+    rounds: list[Round]
+    history: list[Row]
+    shortfall: Shortfall
+    seconds: float
+    key: Key[Array, ""]
+
+    def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> Float[Array, "n *event"]:
+        """Return independent draws of the flow."""
+        key = jr.fold_in(self.key, 2**31) if key is None else key
+        return self.flow.sample(key=key, n=n)
+
+    def log_prob(self, x: Float[Array, "batch *event"]) -> Float[Array, " batch"]:
+        """Return the flow's log density of some points."""
+        return self.flow.log_prob(x)
+
+    def __str__(self) -> str:
+        lines = [] if self.start is None else [f"warm start: {self.start.kind.value}, ELBO {self.start.elbo:.4f}"]
+        for one in self.rounds:
+            name = "your flow" if one.kind is None else one.kind.value
+            lines.append(
+                f"{name}, round {one.number}, {one.steps} steps: ESS {percent(one.look.ess)}, "
+                f"k-hat {one.look.khat:.2f} ({duration(one.seconds)})"
+            )
+        if self.plan.double:
+            lines.append("The target is evaluated in double precision: single precision is too coarse for it.")
+        if self.plan.defended:
+            lines.append("One tenth of the base's draws are wider, so that weights are bounded.")
+        if self.shortfall is not Shortfall.NONE:
+            lines.append(in_python(f"Not good enough: {self.shortfall.text}."))
+        return "\n".join([*lines, str(self.evaluation)])
