@@ -24,7 +24,7 @@ LAYERS = (
     {"_train"},
     {"_runs"},
     {"_show"},
-    {"experiments", "_bench"},
+    {"experiments", "targets", "_bench", "_data"},
     {"_cli", "__main__"},
 )
 MAY_IMPORT = (
