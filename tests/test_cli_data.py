@@ -16,10 +16,11 @@ import pooch.core
 import pytest
 
 from pathgrad._cli import data
+from pathgrad._data.download import download
+from pathgrad._data.files import File
 from pathgrad._train import progress
 from pathgrad._words.errors import UserError
-from pathgrad.experiments.vae.data.download import download
-from pathgrad.experiments.vae.data.sources import SOURCES, File, Source
+from pathgrad.experiments.vae.data.sources import SOURCES, Source
 
 CONTENTS = bytes(range(256)) * 1000
 
@@ -120,8 +121,8 @@ def test_what_was_killed_has_no_name(server, tmp_path):
     file = known(server)
     code = f"""
 from pathlib import Path
-from pathgrad.experiments.vae.data.download import download
-from pathgrad.experiments.vae.data.sources import File
+from pathgrad._data.download import download
+from pathgrad._data.files import File
 download({file!r}, Path({str(tmp_path)!r}))
 """
     child = subprocess.Popen([sys.executable, "-c", code])

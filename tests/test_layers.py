@@ -25,7 +25,7 @@ LAYERS = (
     {"_default"},
     {"_runs"},
     {"_show"},
-    {"experiments", "_bench"},
+    {"experiments", "targets", "_bench", "_data"},
     {"_cli", "__main__"},
 )
 MAY_IMPORT = (

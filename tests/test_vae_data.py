@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import scipy.io
 
+from pathgrad._data.files import File, data_folder
 from pathgrad._words.errors import UserError
 from pathgrad.experiments.vae.data import formats
-from pathgrad.experiments.vae.data.contents import resolve
 from pathgrad.experiments.vae.data.datasets import load
-from pathgrad.experiments.vae.data.sources import SOURCES, File, data_folder
+from pathgrad.experiments.vae.data.sources import SOURCES, resolve
 
 from . import vae_helpers
 from .vae_helpers import amat

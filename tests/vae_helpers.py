@@ -12,9 +12,10 @@ import jax.random as jr
 import numpy as np
 
 import pathgrad as pg
+from pathgrad._data.files import File
 from pathgrad._runs.rundir import RunDir
 from pathgrad._train.row import Row
-from pathgrad.experiments.vae.data.sources import SOURCES, File
+from pathgrad.experiments.vae.data.sources import SOURCES
 from pathgrad.experiments.vae.making import make_model
 from pathgrad.experiments.vae.options import (
     AmortisedFlowOptions,

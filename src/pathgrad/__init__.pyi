@@ -136,6 +136,7 @@ from ._runs.session import train as train
 from ._runs.status import Status as Status
 
 # Experiments
+from . import targets as targets
 from .experiments.flows.experiment import AbstractFlowExperiment as AbstractFlowExperiment
 from .experiments.flows.problem import FlowProblem as FlowProblem
 from .experiments.flows.problem import Measurement as Measurement

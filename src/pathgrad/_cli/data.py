@@ -7,16 +7,17 @@ from typing import Annotated
 
 import tyro
 
+from pathgrad._data.contents import damage, present
+from pathgrad._data.files import HOW_CHOSEN, data_folder
 from pathgrad._train.progress import Show, progress
 from pathgrad._words.errors import UserError, as_options
-from pathgrad.experiments.vae.data.contents import damage, present
-from pathgrad.experiments.vae.data.sources import HOW_CHOSEN, SOURCES, Source, data_folder, find
+from pathgrad.experiments.vae.data.sources import SOURCES, Source, find
 
 from .arguments import parse
 from .tables import print_table
 
 try:
-    from pathgrad.experiments.vae.data.download import download
+    from pathgrad._data.download import download
 except ImportError:  # pooch is not installed; only downloads need it
     download = None
 

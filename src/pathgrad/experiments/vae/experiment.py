@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._data.files import data_folder
 
-from .data.contents import resolve
-from .data.sources import SOURCES, data_folder
+from .data.sources import SOURCES, resolve
 from .options import AutoencoderEvaluateOptions, AutoencoderOptions, known_of, preset
 from .verdict import read_verdict
 from .words import explained, warming_up

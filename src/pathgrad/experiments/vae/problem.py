@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import pathgrad as pg
+from pathgrad._data.files import data_folder
 
 from .data.datasets import Dataset, load
-from .data.sources import data_folder, find
+from .data.sources import find
 from .evaluation import (
     Likelihood,
     divergence_error,

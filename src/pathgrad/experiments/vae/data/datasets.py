@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pathgrad._data.contents import read
 from pathgrad._words.errors import UserError
 
 from . import formats
-from .contents import read
 from .sources import Source, find
 
 _BINARISATION_SEED = 777  # for OMNIGLOT's validation and test images, as in all published work
@@ -64,7 +64,7 @@ def load(name: str, folder: Path, split_seed: int = 123) -> Dataset:
 def _mnist(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     parts = []
     for part, number in zip(source.files, source.images, strict=True):
-        path, contents = read(name, source, part, folder)
+        path, contents = read(name, source.files, part, folder)
         images = formats.amat(contents, path, math.prod(source.pixels))
         if len(images) != number:
             raise UserError(f"{path} must have {number} lines, got {len(images)}.")
@@ -75,7 +75,7 @@ def _mnist(name: str, source: Source, folder: Path, split_seed: int) -> list[np.
 def _caltech(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     names = ("train_data", "val_data", "test_data")
     shapes = {n: (k, math.prod(source.pixels)) for n, k in zip(names, source.images, strict=True)}
-    path, contents = read(name, source, "all", folder)
+    path, contents = read(name, source.files, "all", folder)
     parts = formats.matlab(contents, path, shapes)
     if not all(np.isin(part, (0, 1)).all() for part in parts):
         raise UserError(f"{path}: pixels must be 0 or 1.")
@@ -84,7 +84,7 @@ def _caltech(name: str, source: Source, folder: Path, split_seed: int) -> list[n
 
 
 def _freyfaces(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
-    path, contents = read(name, source, "all", folder)
+    path, contents = read(name, source.files, "all", folder)
     shape = (sum(source.images), math.prod(source.pixels))
     # A copy, since the array from the pickle may be read-only.
     images = formats.pickled_bytes(contents, path, shape).copy()
@@ -95,7 +95,7 @@ def _freyfaces(name: str, source: Source, folder: Path, split_seed: int) -> list
 def _omniglot(name: str, source: Source, folder: Path, split_seed: int) -> list[np.ndarray]:
     train, validation, test = source.images
     pixels = math.prod(source.pixels)
-    path, contents = read(name, source, "all", folder)
+    path, contents = read(name, source.files, "all", folder)
     shapes = {"data": (pixels, train + validation), "testdata": (pixels, test)}
     both = formats.matlab(contents, path, shapes)
     if not all(((grey >= 0) & (grey <= 1)).all() for grey in both):

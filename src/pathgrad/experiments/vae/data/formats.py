@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import pickle
 import zlib
 from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat
 
+from pathgrad._data.pickles import unpickled
 from pathgrad._words.errors import UserError
 
 
@@ -59,23 +59,10 @@ def matlab(contents: bytes, path: Path, shapes: dict[str, tuple[int, int]]) -> l
     return [variables[name] for name in shapes]
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles NumPy arrays and nothing else: a pickle can otherwise call any function."""
-
-    def find_class(self, module: str, name: str):
-        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            # The function that builds arrays. Its import path changes between versions; arrays return it.
-            return np.empty(0).__reduce__()[0]
-        if module == "numpy" and name in ("ndarray", "dtype"):
-            return getattr(np, name)
-        raise UserError(f"it asks for `{module}.{name}`, but only NumPy arrays are allowed in a pickle")
-
-
 def pickled_bytes(contents: bytes, path: Path, shape: tuple[int, int]) -> np.ndarray:
     """Return the uint8 array in a pickle (also of Python 2) that holds just it, or a list of just it."""
     try:
-        # Python 2 wrote bytes as text; latin1 turns every character back into its byte.
-        array = _ArrayUnpickler(io.BytesIO(contents), encoding="latin1").load()
+        array = unpickled(contents)
     except Exception as error:  # a bad pickle can raise anything
         raise UserError(f"{path} cannot be unpickled: {error}.") from error
     if isinstance(array, list) and len(array) == 1:

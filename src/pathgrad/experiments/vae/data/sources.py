@@ -3,23 +3,13 @@
 import dataclasses
 import difflib
 import importlib.resources
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from pathgrad._words.errors import UserError, named
-
-
-@dataclasses.dataclass(frozen=True)
-class File:
-    """One file, identified by its hash."""
-
-    path: str  # relative to the data folder
-    digest: str  # hexadecimal hash of the contents
-    size: int | None = None  # in bytes, if known
-    address: str | None = None  # download address, if there is one
-    algorithm: str = "sha256"  # hash function, by its name in `hashlib`
+from pathgrad._data.contents import present
+from pathgrad._data.files import Parts, addresses, parts_of
+from pathgrad._words.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +24,7 @@ class Source:
         remark: Licence, and what to know before quoting results.
     """
 
-    files: dict[str, tuple[File, ...]]
+    files: Parts
     images: tuple[int, int, int]
     pixels: tuple[int, int]
     levels: int
@@ -43,12 +33,17 @@ class Source:
     @property
     def addresses(self) -> list[str]:
         """Download addresses of the parts; empty if there are none."""
-        return [f.address for forms in self.files.values() for f in forms if f.address is not None]
+        return addresses(self.files)
 
 
 def _source(table: dict[str, Any]) -> Source:
-    files = {part: tuple(File(**form) for form in forms) for part, forms in table["files"].items()}
-    return Source(files, tuple(table["images"]), tuple(table["pixels"]), table["levels"], table["remark"])
+    return Source(
+        parts_of(table["files"]),
+        tuple(table["images"]),
+        tuple(table["pixels"]),
+        table["levels"],
+        table["remark"],
+    )
 
 
 _TABLES = importlib.resources.files(__package__ or "").joinpath("sources.toml").read_text("utf-8")
@@ -64,14 +59,14 @@ def find(name: str) -> Source:
     raise UserError(f"There is no data set {name!r}. Choose from: {', '.join(SOURCES)}.{hint}")
 
 
-HOW_CHOSEN = f"chosen by {named('data')}, else by the environment variable PATHGRAD_DATA"
+def resolve(name: str, folder: Path) -> str:
+    """Return the data set for a new training: the rebuilt OMNIGLOT if the original is missing.
+
+    Only for new runs: a model trained on one must not be evaluated on the other.
+    """
+    only_rebuilt = not _is_complete("omniglot", folder) and _is_complete("omniglot-rebuilt", folder)
+    return "omniglot-rebuilt" if name == "omniglot" and only_rebuilt else name
 
 
-def data_folder(given: Path | str | None) -> Path:
-    """Return the data folder: the given one, else `PATHGRAD_DATA`, else one in the user's cache."""
-    chosen = given or os.environ.get("PATHGRAD_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG standard says to ignore a relative path in this variable.
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "pathgrad"
+def _is_complete(name: str, folder: Path) -> bool:
+    return all(present(files, folder) is not None for files in SOURCES[name].files.values())

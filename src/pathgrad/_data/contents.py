@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pathgrad._words.errors import UserError, named
 
-from .sources import HOW_CHOSEN, SOURCES, File, Source
+from .files import HOW_CHOSEN, File, Parts, addresses
 
 _SHOWN = 12  # digits of a hash in a message
 
@@ -13,19 +13,6 @@ _SHOWN = 12  # digits of a hash in a message
 def present(files: tuple[File, ...], folder: Path) -> File | None:
     """Return the file that would be read for a part of a data set; `None` if there is none."""
     return next((file for file in files if (folder / file.path).is_file()), None)
-
-
-def resolve(name: str, folder: Path) -> str:
-    """Return the data set for a new training: the rebuilt OMNIGLOT if the original is missing.
-
-    Only for new runs: a model trained on one must not be evaluated on the other.
-    """
-    only_rebuilt = not _is_complete("omniglot", folder) and _is_complete("omniglot-rebuilt", folder)
-    return "omniglot-rebuilt" if name == "omniglot" and only_rebuilt else name
-
-
-def _is_complete(name: str, folder: Path) -> bool:
-    return all(present(files, folder) is not None for files in SOURCES[name].files.values())
 
 
 def damage(file: File, folder: Path) -> str | None:
@@ -42,9 +29,9 @@ def damage(file: File, folder: Path) -> str | None:
     return None if digest == file.digest else _difference(file, digest)
 
 
-def read(name: str, source: Source, part: str, folder: Path) -> tuple[Path, bytes]:
+def read(name: str, parts: Parts, part: str, folder: Path) -> tuple[Path, bytes]:
     """Return path and contents of one part of a data set; the hash must be the known one."""
-    files = source.files[part]
+    files = parts[part]
     file = present(files, folder)
     if file is None:
         names = " or ".join(form.path for form in files)
@@ -65,7 +52,7 @@ def read(name: str, source: Source, part: str, folder: Path) -> tuple[Path, byte
     digest = hashlib.new(file.algorithm, contents).hexdigest()
     if digest != file.digest:
         again = f"Run `pathgrad data download {name}` to fetch it again"
-        remedy = again if source.addresses else "Replace it with an undamaged one"
+        remedy = again if addresses(parts) else "Replace it with an undamaged one"
         raise UserError(
             f"{path} is damaged, or a different file with that name: it {_difference(file, digest)}. "
             f"{remedy}, or choose another folder with {named('data')}."

@@ -1,13 +1,17 @@
 """Downloads with pooch: a file gets its name only once it is complete and its hash is the known one."""
 
+import hashlib
+import importlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pooch
 
+from pathgrad._runs.files import write_atomically
 from pathgrad._words.errors import UserError
 
-from .sources import File
+from .files import File
 
 _PIECE = 2**16  # bytes
 
@@ -28,7 +32,10 @@ def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -
     pooch.get_logger().setLevel("WARNING")  # the bar shows progress instead
     known = f"{file.algorithm}:{file.digest}"
     try:
-        pooch.retrieve(file.address, known, path.name, path.parent, downloader=http)
+        if file.conversion is None:
+            pooch.retrieve(file.address, known, path.name, path.parent, downloader=http)
+        else:
+            _retrieve_converted(file, path, http)
         path.chmod(0o644)  # pooch's temporary file was readable by its owner only
     except ValueError as error:
         raise UserError(f"{file.address} sent a different file: {error} {again}") from error
@@ -36,6 +43,22 @@ def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -
         raise UserError(
             f"{file.address} could not be fetched into {path.parent}: {_cause(error)}. {again}"
         ) from error
+
+
+def _retrieve_converted(file: File, path: Path, http: Any) -> None:
+    """Download what a file is made from, and make it: the known hash is that of the result."""
+    assert file.conversion is not None
+    assert file.address is not None
+    with tempfile.TemporaryDirectory() as folder:
+        raw = pooch.retrieve(file.address, None, "download", folder, downloader=http)
+        # Only here, since it needs NumPy, and the help of the command should not wait for that.
+        conversions = importlib.import_module(f"{__package__}.conversions").CONVERSIONS
+        contents = conversions[file.conversion](Path(raw).read_bytes(), file.columns)
+    digest = hashlib.new(file.algorithm, contents).hexdigest()
+    if digest != file.digest:
+        raise ValueError(f"what is made from it has the hash {digest}, expected {file.digest}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, [contents])
 
 
 def _cause(error: BaseException) -> BaseException:
