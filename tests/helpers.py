@@ -207,6 +207,12 @@ BIJECTIONS = {
     "couplings": Case(
         lambda bend: space(coupling(3), coupling(3, 1, flip=True), pg.Affine.identity((3,)), coupling(3, 2))
     ),
+    # Reordered and with two features for each hidden unit, as in `pg.coupling_transforms`.
+    "permuted": Case(
+        lambda bend: space(
+            pg.Permutation([2, 0, 1]), coupling(3, features=pg.tanh_and_log_cosh), coupling(3, 1, flip=True)
+        )
+    ),
     "affine-cnf-affine": Case(
         lambda bend: plane(affine(), cnf(bend, "exact"), affine(-1.0)),
         lambda: _in_a_row(_stretched(affine()), _straight(), _stretched(affine(-1.0))),

@@ -35,6 +35,7 @@ ALL = {
         for name in ("vector", "odd", "lattice")
         for flip in (False, True)
     },
+    "coupling-features": (coupling(5, features=pg.tanh_and_log_cosh), (5,)),
 }
 
 
@@ -176,7 +177,97 @@ def flow_of(bijection, shape=(2,)):
     return pg.Flow(pg.StandardNormal(shape), [bijection])
 
 
+ORDER = [3, 0, 4, 1, 2, 5]
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (3, 1, 2)])
+def test_a_permutation_reorders_and_changes_no_volume(shape):
+    permutation = pg.Permutation(ORDER)
+    x = np.random.default_rng(1).normal(size=shape)
+    y, log_det = permutation.forward(jnp.asarray(x))
+    np.testing.assert_array_equal(y, x.ravel()[ORDER].reshape(shape))
+    back, inverse_log_det = permutation.inverse(y)
+    np.testing.assert_array_equal(back, x)
+    assert float(log_det) == float(inverse_log_det) == 0.0
+
+
+def test_random_permutations_take_every_order():
+    made = [tuple(np.asarray(pg.Permutation.random(3, key=jr.key(i)).order)) for i in range(60)]
+    assert len(set(made)) == 6
+    permutation = pg.Permutation.random(40, key=jr.key(0))
+    np.testing.assert_array_equal(permutation.order[permutation.back], np.arange(40))
+
+
+def test_a_permutation_has_nothing_to_train():
+    flow = pg.Flow(pg.StandardNormal((6,)), [pg.Permutation(ORDER)])
+    assert jax.tree.leaves(eqx.filter(flow, eqx.is_inexact_array)) == []
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(N, 6)))
+    # A standard normal does not change when it is reordered; nor does its score, but in its order.
+    draw = flow.draw("score", key=jr.key(1), n=N)
+    assert close(draw.score, -draw.x)
+    assert close(flow.log_prob(x), -0.5 * np.sum(x**2, 1) - 3 * np.log(2 * np.pi))
+
+
+@pytest.mark.parametrize("shape", [2, 5, (2, 3)], ids=str)
+def test_couplings_in_a_row_begin_as_the_identity(shape):
+    transforms = pg.coupling_transforms(shape, layers=4, width=6, key=jr.key(1))
+    assert [type(t).__name__ for t in transforms] == [
+        *["Permutation", "AffineCoupling", "AffineCoupling"] * 2,
+        "Affine",
+    ]
+    base = pg.StandardNormal((shape,) if isinstance(shape, int) else shape)
+    flow = pg.Flow(base, transforms)
+    draw = flow.draw("score", key=jr.key(2), n=N)
+    z = np.asarray(pg.Flow(base).sample(key=jr.key(2), n=N))
+    # The identity but for the order of the entries.
+    assert close(np.sort(draw.x.reshape(N, -1)), np.sort(z.reshape(N, -1)))
+    assert close(draw.log_q, jax.vmap(base.log_prob)(jnp.asarray(z)))
+    assert close(draw.score, -draw.x)
+
+
+def test_every_entry_comes_to_depend_on_every_other():
+    def stirred(leaf, key):
+        return leaf + 0.5 * jr.normal(key, leaf.shape) if eqx.is_inexact_array(leaf) else leaf
+
+    transforms = pg.coupling_transforms(5, layers=4, width=8, key=jr.key(1))
+    leaves, structure = jax.tree.flatten(transforms)
+    keys = jr.split(jr.key(3), len(leaves))
+    flow = jax.tree.unflatten(structure, [stirred(leaf, key) for leaf, key in zip(leaves, keys, strict=True)])
+
+    def mapped(x):
+        total = 0.0
+        for bijection in flow:
+            x, log_det = bijection.forward(x)
+            total += log_det
+        return x, total
+
+    x = jr.normal(jr.key(4), (5,))
+    jacobian = jax.jacfwd(lambda x: mapped(x)[0])(x)
+    assert np.abs(jacobian).min() > 1e-4
+    assert close(np.linalg.slogdet(jacobian)[1], mapped(x)[1])
+
+
+def test_log_scales_of_couplings_in_a_row_stay_within_three():
+    transforms = pg.coupling_transforms(4, layers=1, width=6, key=jr.key(1))
+    (layer,) = [t for t in transforms if isinstance(t, pg.AffineCoupling)]
+    bias = jnp.array([0.0, 0.0, 1e3, -1e3])  # shifts, then log-scales
+    wild = eqx.tree_at(lambda c: c.network.layers[-1].bias, layer, bias)
+    _, log_det = wild.forward(jnp.ones(4))
+    y, _ = eqx.tree_at(lambda c: c.network.layers[-1].bias, layer, 0 * bias).forward(jnp.ones(4))
+    np.testing.assert_array_equal(y, np.ones(4))
+    np.testing.assert_allclose(np.log(wild.forward(jnp.ones(4))[0][2:]), [3.0, -3.0])
+    assert close(log_det, 0.0)
+
+
 REFUSED = {
+    "one number, in a row": (lambda: pg.coupling_transforms(1, key=jr.key(0)), r"at least 2, got 1.*`CNF`"),
+    "no layers": (lambda: pg.coupling_transforms(3, layers=0, key=jr.key(0)), "`layers` must be at least 1"),
+    "a number twice": (lambda: pg.Permutation([0, 2, 2]), "every number from 0 to 2 once"),
+    "a table of numbers": (lambda: pg.Permutation([[0, 1]]), "every number from 0 to 1 once"),
+    "points of another size, reordered": (
+        lambda: flow_of(pg.Permutation([2, 0, 1])),
+        r"`Permutation\.forward` does not take a point of shape \(2,\): .*3 entries, not 2",
+    ),
     "one number": (lambda: pg.AffineCoupling(1, 4, key=jr.key(0)), r"at least 2, got 1.*`Affine`"),
     "no width": (lambda: pg.AffineCoupling(2, 0, key=jr.key(0)), "`width` must be positive, got 0"),
     "no bound": (lambda: coupling_of(bound=0.0), "`bound` must be positive"),

@@ -15,6 +15,7 @@ from ._words.tree import PerDraw as PerDraw
 from ._words.tree import freeze as freeze
 
 # Ingredients: everything that is defined for one point
+from ._ingredients.activations import tanh_and_log_cosh as tanh_and_log_cosh
 from ._ingredients.bases import AbstractBase as AbstractBase
 from ._ingredients.bases import DiagonalNormal as DiagonalNormal
 from ._ingredients.bases import FullNormal as FullNormal
@@ -43,6 +44,8 @@ from ._flow.transforms import AbstractTransform as AbstractTransform
 from ._flow.transforms import Affine as Affine
 from ._flow.transforms import AffineCoupling as AffineCoupling
 from ._flow.transforms import CNF as CNF
+from ._flow.transforms import Permutation as Permutation
+from ._flow.transforms import coupling_transforms as coupling_transforms
 from ._flow.flow import Flow as Flow
 from ._flow.flow import Pulled as Pulled
 

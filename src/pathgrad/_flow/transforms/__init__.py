@@ -3,5 +3,7 @@
 from .abstract import AbstractBijection as AbstractBijection
 from .abstract import AbstractTransform as AbstractTransform
 from .affine import Affine as Affine
-from .affine import AffineCoupling as AffineCoupling
 from .cnf import CNF as CNF
+from .coupling import AffineCoupling as AffineCoupling
+from .coupling import coupling_transforms as coupling_transforms
+from .permutation import Permutation as Permutation
