@@ -5,3 +5,5 @@ from .abstract import AbstractTransform as AbstractTransform
 from .affine import Affine as Affine
 from .affine import AffineCoupling as AffineCoupling
 from .cnf import CNF as CNF
+from .fixed_affine import FullAffine as FullAffine
+from .fixed_affine import LowRankAffine as LowRankAffine
