@@ -163,6 +163,14 @@ def affine(sign=1.0):
     return pg.Affine(jnp.array([0.4, -0.9]), sign * jnp.array([-0.5, 0.3]))
 
 
+def full_affine():
+    return pg.FullAffine([0.7, -0.2], [[0.3, -0.8], [0.5, 1.4]])
+
+
+def low_rank_affine():
+    return pg.LowRankAffine([0.7, -0.2], [0.5, 2.0], [[0.6], [0.8]], [3.0])
+
+
 def coupling(dim=2, seed=0, **options):
     """A coupling that is not near the identity."""
     return pg.AffineCoupling(dim, 4, 1, key=jr.key(seed), output_scale=2.0, bound=1.5, **options)
@@ -202,6 +210,14 @@ def _in_a_row(*maps):
 
 BIJECTIONS = {
     "affine": Case(lambda bend: plane(affine()), lambda: _stretched(affine())),
+    "affine-full": Case(
+        lambda bend: plane(affine(), full_affine()),
+        lambda: _in_a_row(_stretched(affine()), (full_affine().matrix, full_affine().shift)),
+    ),
+    "affine-low-rank": Case(
+        lambda bend: plane(affine(), low_rank_affine()),
+        lambda: _in_a_row(_stretched(affine()), (low_rank_affine().matrix, low_rank_affine().shift)),
+    ),
     "coupling": Case(lambda bend: space(coupling(3))),
     "flipped": Case(lambda bend: space(coupling(3, flip=True))),
     "couplings": Case(

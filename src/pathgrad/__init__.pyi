@@ -27,6 +27,10 @@ from ._ingredients.divergence import Exact as Exact
 from ._ingredients.divergence import Hutchinson as Hutchinson
 from ._ingredients.fields import AbstractTractableField as AbstractTractableField
 from ._ingredients.fields import MLPField as MLPField
+from ._ingredients.precise import Precise as Precise
+from ._ingredients.precise import Precision as Precision
+from ._ingredients.precise import compare_precisions as compare_precisions
+from ._ingredients.precise import needs_float64 as needs_float64
 from ._ingredients.target import LogDensity as LogDensity
 from ._ingredients.target import Target as Target
 
@@ -46,8 +50,11 @@ from ._flow.transforms import AffineCoupling as AffineCoupling
 from ._flow.transforms import CNF as CNF
 from ._flow.transforms import Permutation as Permutation
 from ._flow.transforms import coupling_transforms as coupling_transforms
+from ._flow.transforms import FullAffine as FullAffine
+from ._flow.transforms import LowRankAffine as LowRankAffine
 from ._flow.flow import Flow as Flow
 from ._flow.flow import Pulled as Pulled
+from ._flow.whitened import Whitened as Whitened
 
 # Gradients and numbers
 from . import metrics as metrics
@@ -105,6 +112,11 @@ from ._train.state import TrainState as TrainState
 from ._train.trainer import Trainer as Trainer
 from ._train.trainer import TrainingDiverged as TrainingDiverged
 from ._train.validation import Validation as Validation
+from ._train.warm_start.outcome import StartKind as StartKind
+from ._train.warm_start.outcome import StartOutcome as StartOutcome
+from ._train.warm_start.warm_start import LocalMode as LocalMode
+from ._train.warm_start.warm_start import WarmStart as WarmStart
+from ._train.warm_start.warm_start import warm_start as warm_start
 
 # The default fit
 from ._default.fit import fit as fit

@@ -1,0 +1,2 @@
+def defended(flow):
+    return flow

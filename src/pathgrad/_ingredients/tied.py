@@ -1,0 +1,2 @@
+class TiedField:
+    pass

@@ -1,0 +1,71 @@
+"""Log densities and gradients of a target at many points, in double precision."""
+
+import time
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..._ingredients.target import Target, log_prob_of
+from ..._words.tree import over_draws
+
+_AT_ONCE = 128  # points of one call: enough to fill a core's vectors, few enough for single travellers
+
+
+class Values(NamedTuple):
+    """What is known at some points; a log density or a gradient may be anything but a finite number."""
+
+    log_p: np.ndarray
+    gradient: np.ndarray
+
+    @property
+    def finite(self) -> np.ndarray:
+        """Which points have a finite log density and gradient."""
+        return np.isfinite(self.log_p) & np.isfinite(self.gradient).all(axis=1)
+
+
+class Evaluator:
+    """Evaluates a target, always the same number of points at once, so that it is compiled once.
+
+    Points are plain vectors in NumPy. What is done with the numbers costs little beside the target, and
+    needs no compiling that way.
+
+    Attributes:
+        gradients: Number of points evaluated so far.
+        compile_seconds: Time spent compiling.
+    """
+
+    def __init__(self, target: Target, shape: tuple[int, ...]) -> None:
+        """Compile for points of one shape."""
+        self.shape, self.dim = shape, int(np.prod(shape))
+        self.gradients = 0
+        # A batch of large points does not fit into a cache, and fills the memory.
+        self.at_once = max(8, min(_AT_ONCE, 2**21 // max(1, self.dim)))
+        began = time.perf_counter()
+        arrays, static = eqx.partition(target, eqx.is_array)
+        self._arrays = arrays
+
+        def run(arrays, points):
+            def density(target, x):
+                return log_prob_of(target, x.reshape(shape))
+
+            target = eqx.combine(arrays, static)
+            return over_draws(lambda t, x: jax.value_and_grad(density, 1)(t, x), target, points)
+
+        with jax.enable_x64(True):
+            points = jax.ShapeDtypeStruct((self.at_once, self.dim), np.float64)
+            self._run = jax.jit(run).lower(arrays, points).compile()
+        self.compile_seconds = time.perf_counter() - began
+
+    def __call__(self, points: np.ndarray) -> Values:
+        """Evaluate points, one row each."""
+        self.gradients += len(points)
+        parts = [self._part(points[i : i + self.at_once]) for i in range(0, len(points), self.at_once)]
+        return Values(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _part(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        full = np.concatenate([points, np.broadcast_to(points[-1], (self.at_once - len(points), self.dim))])
+        with jax.enable_x64(True):
+            log_p, gradient = self._run(self._arrays, full)
+        return np.asarray(log_p, np.float64)[: len(points)], np.asarray(gradient, np.float64)[: len(points)]

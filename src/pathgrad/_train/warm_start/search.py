@@ -1,0 +1,116 @@
+"""Several first Gaussians, of which the best is taken."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .climb import Climb, climb
+from .evaluator import Evaluator
+from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look
+from .outcome import StartOutcome
+
+_SCALES = (0.1, 1.0, 0.01, 1e-3, 1e-5)
+_PROBES = 128  # points tried where the given one has no finite log density
+_FAR_APART = 3.0  # standard deviations, of each of two modes
+
+
+class Found(NamedTuple):
+    """The best of several climbs, and all others that ended somewhere else."""
+
+    best: Climb | None
+    others: tuple[Climb, ...]
+    outcome: StartOutcome
+
+
+def search(
+    evaluate: Evaluator,
+    centre: np.ndarray,
+    z: np.ndarray,
+    *,
+    first: AbstractGaussian | None,
+    is_full: bool,
+    rng: np.random.Generator,
+    deadline: float,
+) -> Found:
+    """Climb from several first Gaussians, until two climbs end at the same one.
+
+    Args:
+        evaluate: The target.
+        centre: A point to start from.
+        z: The draws by which Gaussians are compared.
+        first: A Gaussian to try before all others.
+        is_full: Whether coordinates may be correlated.
+        rng: Source of the points that are tried if the target is not finite at the first one.
+        deadline: When to stop, by `time.perf_counter`.
+    """
+    make = _full if is_full else DiagonalGaussian
+    gaussians: list[AbstractGaussian] = [] if first is None else [first]
+    found = _finite_point(evaluate, centre, rng)
+    if isinstance(found, StartOutcome) and not gaussians:
+        return Found(None, (), found)
+    if not isinstance(found, StartOutcome):
+        point, slope = found
+        gaussians += [make(point, np.full_like(point, s)) for s in _scales(slope)]
+    climbs: list[Climb] = []
+    for gaussian in gaussians:
+        climbs.append(climb(Look.at(gaussian, z, evaluate), evaluate, deadline))
+        last = climbs[-1]
+        if last.outcome is StartOutcome.TIME_USED_UP or _is_confirmed(last, climbs[:-1]):
+            break
+    return _judged(climbs)
+
+
+def _full(mean: np.ndarray, deviation: np.ndarray) -> FullGaussian:
+    return FullGaussian(mean, np.diag(deviation))
+
+
+def _scales(slope: float) -> Iterator[float]:
+    """Yield scales for the first Gaussian, beginning with one over which the log density changes by one."""
+    if 0 < slope < math.inf:
+        yield min(1.0, 1 / slope)
+    yield from _SCALES
+
+
+def _finite_point(
+    evaluate: Evaluator, centre: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, float] | StartOutcome:
+    """Return a point where the target has a value and a gradient, and the length of the gradient there."""
+    values = evaluate(centre[None])
+    points, has_value = centre[None], np.isfinite(values.log_p).any()
+    if not values.finite.any():
+        spread = np.repeat(10.0 ** np.arange(-4, 4), _PROBES // 8)
+        points = centre + spread[:, None] * rng.standard_normal((len(spread), len(centre)))
+        values = evaluate(points)
+        has_value |= np.isfinite(values.log_p).any()
+    if not values.finite.any():
+        return StartOutcome.NO_GRADIENT if has_value else StartOutcome.NOWHERE_FINITE
+    best = int(np.argmax(np.where(values.finite, values.log_p, -np.inf)))
+    return points[best], float(np.linalg.norm(values.gradient[best]))
+
+
+def _is_confirmed(last: Climb, before: list[Climb]) -> bool:
+    """Say whether a climb ended at the best Gaussian so far, and not for the first time."""
+    better = [c for c in before if c.look.elbo > last.look.elbo + 1.0 and c.is_over]
+    return last.is_over and not better and any(c.is_over and last.is_same(c) for c in before)
+
+
+def _judged(climbs: list[Climb]) -> Found:
+    usable = [c for c in climbs if c.outcome.is_usable] or climbs
+
+    def merit(one: Climb) -> Any:
+        return one.is_over, -one.look.lost, one.look.elbo
+
+    best = max(usable, key=merit)
+    others: list[Climb] = []
+    for one in climbs:
+        is_new = all(_is_apart(one, other) for other in (best, *others))
+        if one.is_over and is_new:
+            others.append(one)
+    return Found(best, tuple(others), best.outcome)
+
+
+def _is_apart(one: Climb, other: Climb) -> bool:
+    a, b = one.look.gaussian, other.look.gaussian
+    return min(a.distance(b), b.distance(a)) > _FAR_APART

@@ -1,0 +1,181 @@
+"""The best Gaussian for a target, with nothing to choose."""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key
+
+from ..._flow.transforms import FullAffine, LowRankAffine
+from ..._ingredients.target import Target
+from ..._words.errors import ArgumentError, named
+from .evaluator import Evaluator
+from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look, balanced_draws
+from .outcome import StartKind, StartOutcome
+from .search import Found, search
+from .smoothness import follows_its_gradient
+
+_REGRESSION = 200  # dimensions up to which ten draws for each are cheaper than second derivatives
+_FRESH = 1024  # draws for the ELBO
+
+
+class LocalMode(NamedTuple):
+    """Another place where a climb ended.
+
+    Attributes:
+        location: Mean of the best Gaussian there, with the shape of a point.
+        scale: Standard deviation of each coordinate.
+        elbo: Its ELBO: by how much it is below that of the best one says how much weight it may have.
+    """
+
+    location: np.ndarray
+    scale: np.ndarray
+    elbo: float
+
+
+class WarmStart(NamedTuple):
+    """The Gaussian that `warm_start` found.
+
+    Attributes:
+        map: From standard normal draws to those of the Gaussian.
+        elbo: Its ELBO, by fresh draws: a lower bound on the target's log normaliser. Minus infinity if
+            nothing was
+            found.
+        elbo_err: Standard error of the ELBO.
+        kind: The kind of Gaussian.
+        outcome: How the search ended.
+        modes: Other places where climbs ended, for a search of modes.
+        outside: Share of the fresh draws at which the target or its gradient was not finite.
+        gradients: Number of gradients of the target evaluated.
+        seconds: Time spent, without compiling.
+        compile_seconds: Time spent compiling.
+    """
+
+    map: FullAffine | LowRankAffine
+    elbo: float
+    elbo_err: float
+    kind: StartKind
+    outcome: StartOutcome
+    modes: tuple[LocalMode, ...]
+    outside: float
+    gradients: int
+    seconds: float
+    compile_seconds: float
+
+
+def warm_start(
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    start: Any = None,
+    draws: Any = None,
+    dim: int | None = None,
+    max_seconds: float | None = None,
+) -> WarmStart:
+    """Find the Gaussian that is nearest to a target: the coordinates in which to train a flow.
+
+    From several first Gaussians around one point it climbs to better ones, by fitting the gradient of the
+    target's log density (`ScoreRegression`), until two climbs end at the same one. All numbers are in
+    double precision, whatever the program around it uses.
+
+    Args:
+        target: An object with `log_prob(x)` for one point.
+        key: Source of the draws.
+        start: A point to start from, with the shape of a point. Default: the origin.
+        draws: Approximate draws, batch axis first, from which the first Gaussian is made.
+        dim: Number of coordinates, for a target without the attribute `shape` whose points are vectors.
+        max_seconds: Stop after this much time (without compiling).
+    """
+    shape = _shape_of(target, start, draws, dim)
+    evaluate = Evaluator(target, shape)
+    began = time.perf_counter()
+    deadline = math.inf if max_seconds is None else began + max_seconds
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    size, is_full = evaluate.dim, evaluate.dim <= _REGRESSION
+    first = None if draws is None else _moments(draws, size, is_full=is_full)
+    centre = np.zeros(size) if first is None else first.mean
+    centre = centre if start is None else np.asarray(start, np.float64).ravel()
+    z = balanced_draws(max(256, 10 * size) if is_full else 256, size, rng)
+    found = search(evaluate, centre, z, first=first, is_full=is_full, rng=rng, deadline=deadline)
+    kind = StartKind.FULL if is_full else StartKind.DIAGONAL
+    return _finished(found, kind, centre, evaluate, rng, began)
+
+
+def _finished(
+    found: Found,
+    kind: StartKind,
+    centre: np.ndarray,
+    evaluate: Evaluator,
+    rng: np.random.Generator,
+    began: float,
+) -> WarmStart:
+    """Look at the best Gaussian with fresh draws."""
+    shape = evaluate.shape
+    spent = evaluate.compile_seconds
+    if found.best is None:
+        nothing = LowRankAffine(centre.reshape(shape), np.ones(shape))
+        elapsed = time.perf_counter() - began
+        ends = 1.0, evaluate.gradients, elapsed, spent
+        return WarmStart(nothing, -math.inf, math.inf, StartKind.DIAGONAL, found.outcome, (), *ends)
+    gaussian = found.best.look.gaussian
+    look = Look.at(gaussian, rng.standard_normal((_FRESH, evaluate.dim)), evaluate)
+    outcome = found.outcome
+    if outcome.is_usable and not follows_its_gradient(look):
+        outcome = StartOutcome.DISCONTINUOUS
+    log_weight = look.log_weight
+    error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
+    modes = tuple(
+        LocalMode(c.look.gaussian.mean.reshape(shape), c.look.gaussian.deviation.reshape(shape), c.look.elbo)
+        for c in found.others
+    )
+    ends = look.outside / _FRESH, evaluate.gradients, time.perf_counter() - began, spent
+    return WarmStart(affine_of(gaussian, shape), look.elbo, error, kind, outcome, modes, *ends)
+
+
+def affine_of(gaussian: AbstractGaussian, shape: tuple[int, ...]) -> FullAffine | LowRankAffine:
+    """Return the map from standard normal draws to those of a Gaussian."""
+    mean = gaussian.mean.reshape(shape)
+    if isinstance(gaussian, FullGaussian):
+        # Triangular, with the same distribution: then a coordinate depends on those before it alone.
+        _, upper = np.linalg.qr(gaussian.factor.T)
+        return FullAffine(mean, upper.T * np.sign(np.diag(upper)))
+    return LowRankAffine(mean, gaussian.deviation.reshape(shape))
+
+
+def _shape_of(target: Target, start: Any, draws: Any, dim: int | None) -> tuple[int, ...]:
+    known = [
+        *([tuple(target.shape)] if hasattr(target, "shape") else []),  # pyright: ignore
+        *([np.shape(start)] if start is not None else []),
+        *([np.shape(draws)[1:]] if draws is not None else []),
+        *([(dim,)] if dim is not None else []),
+    ]
+    if not known:
+        raise ArgumentError(
+            f"The target does not say how many coordinates a point has: give {named('dim')}, or a point as "
+            f"{named('start')}, or use `LogDensity(log_prob, shape)`."
+        )
+    if len(set(known)) > 1 or math.prod(known[0]) < 1:
+        raise ArgumentError(
+            f"{named('start')}, {named('draws')}, {named('dim')} and the target must agree on the shape of a "
+            f"point, which has at least one coordinate; got {', '.join(map(str, known))}."
+        )
+    return known[0]
+
+
+def _moments(draws: Any, size: int, *, is_full: bool) -> AbstractGaussian:
+    """Return the Gaussian with mean and variance of some draws, and their correlation if there are enough."""
+    draws = np.asarray(draws, np.float64).reshape(-1, size)
+    draws = draws[np.isfinite(draws).all(axis=1)]
+    if len(draws) < 2:
+        raise ArgumentError(f"{named('draws')} must have at least two finite points, batch axis first.")
+    mean, deviation = draws.mean(axis=0), draws.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1e-3 * (1 + np.abs(mean)))
+    if not is_full:
+        return DiagonalGaussian(mean, deviation)
+    if len(draws) < 2 * draws.shape[1]:
+        return FullGaussian(mean, np.diag(deviation))
+    standard = (draws - mean) / deviation
+    correlation = standard.T @ standard / len(draws) + 1e-9 * np.eye(len(mean))
+    return FullGaussian(mean, deviation[:, None] * np.linalg.cholesky(correlation))
