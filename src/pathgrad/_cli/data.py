@@ -12,6 +12,8 @@ from pathgrad._data.files import HOW_CHOSEN, data_folder
 from pathgrad._train.progress import Show, progress
 from pathgrad._words.errors import UserError, as_options
 from pathgrad.experiments.vae.data.sources import SOURCES, Source, find
+from pathgrad.targets.sources import SOURCES as TARGETS
+from pathgrad.targets.sources import Source as TargetSource
 
 from .arguments import parse
 from .tables import print_table
@@ -28,7 +30,7 @@ _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar=
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List the image data sets, and which of them you have."""
+    """List the image data sets and the data of the benchmark's targets, and which of them you have."""
 
     data: _Folder = None
 
@@ -41,7 +43,8 @@ class Verify:
     """
 
     names: _Names = ()
-    """Data sets: mnist, omniglot, omniglot-rebuilt, caltech, freyfaces. By default all."""
+    """Data sets: mnist, omniglot, omniglot-rebuilt, caltech, freyfaces. Data of targets: see `pathgrad data
+    list`; `targets` means all of them. By default everything."""
     data: _Folder = None
 
 
@@ -54,7 +57,8 @@ class Download:
     """
 
     names: _Names = ()
-    """Data sets: mnist, omniglot, caltech, freyfaces. By default all of these."""
+    """Data sets: mnist, omniglot, caltech, freyfaces. By default all of these. Data of targets: see `pathgrad
+    data list`; `targets` means all of them."""
     data: _Folder = None
 
 
@@ -70,8 +74,11 @@ def _list(prog: str, words: list[str]) -> int:
         for name, s in SOURCES.items()
     ]
     print_table(["data set", "train / valid. / test", "pixels", "state"], rows)
-    # Below the table, because a terminal has no room for columns of long paths and sentences.
-    for name, source in SOURCES.items():
+    print()
+    rows = [(name, str(len(s.files)), _state(s, folder)) for name, s in TARGETS.items()]
+    print_table(["data of targets", "files", "state"], rows)
+    # Below the tables, because a terminal has no room for columns of long paths and sentences.
+    for name, source in _every().items():
         print(f"{name}: {source.remark}")
         for files in source.files.values():
             print(f"    {(present(files, folder) or files[0]).path}")
@@ -79,7 +86,11 @@ def _list(prog: str, words: list[str]) -> int:
     return 0
 
 
-def _state(source: Source, folder: Path) -> str:
+def _every() -> dict[str, Source | TargetSource]:
+    return {**SOURCES, **TARGETS}
+
+
+def _state(source: Source | TargetSource, folder: Path) -> str:
     """Return the state of a data set, judged by the file of each part that would be read."""
     existing = [file for files in source.files.values() if (file := present(files, folder))]
     if any(damage(file, folder) for file in existing):
@@ -93,8 +104,8 @@ def _verify(prog: str, words: list[str]) -> int:
     given = parse(Verify, prog, words)
     folder = data_folder(given.data)
     bad = False
-    for name in _known(given.names) or SOURCES:
-        for files in SOURCES[name].files.values():
+    for name in _known(given.names) or _every():
+        for files in _every()[name].files.values():
             if present(files, folder) is None:
                 print(f"{name}: {files[0].path} is missing")
                 bad = bad or name in given.names
@@ -113,12 +124,12 @@ def _download(prog: str, words: list[str]) -> int:
     folder = data_folder(given.data)
     names = _known(given.names) or [name for name, s in SOURCES.items() if s.addresses]
     for name in names:
-        if not SOURCES[name].addresses:
-            [file] = SOURCES[name].files["all"]
+        if not _every()[name].addresses:
+            [file] = _every()[name].files["all"]
             raise UserError(f"{name} has no address to download from. Put {file.path} into {folder}.")
     failures = 0
     for name in names:
-        for files in SOURCES[name].files.values():
+        for files in _every()[name].files.values():
             existing = present(files, folder)
             if existing is not None and damage(existing, folder) is None:
                 print(f"{name}: {existing.path} already exists")
@@ -143,10 +154,13 @@ def _download(prog: str, words: list[str]) -> int:
 
 
 def _known(names: tuple[str, ...]) -> list[str]:
-    """Return the names without repetitions; raise if one is not a data set."""
+    """Return the names without repetitions, and those that `targets` stands for; raise for an unknown one."""
+    known: dict[str, None] = {}
     for name in names:
-        find(name)
-    return list(dict.fromkeys(names))
+        if name not in ("targets", *TARGETS):
+            find(name)
+        known |= dict.fromkeys(TARGETS if name == "targets" else (name,))
+    return list(known)
 
 
 class _Bar:

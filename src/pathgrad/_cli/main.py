@@ -17,9 +17,9 @@ COMMANDS = {
     "compare": "compare several runs in a table and a picture",
     "report": "write one self-contained HTML page about one or many runs",
     "plot": "draw one figure of one or several runs: training, draws, weights, ...",
-    "data list": "list the image data sets, and which of them you have",
-    "data verify": "check the image files against their known hashes",
-    "data download": "download image data sets from their original sources",
+    "data list": "list image data sets and data of targets, and which of them you have",
+    "data verify": "check data files against their known hashes",
+    "data download": "download data sets from their original sources",
     "demo": "compare path and total gradient on one small target, in a minute",
     "bench cnf": "measure the time and memory of a training gradient, by estimator",
 }
