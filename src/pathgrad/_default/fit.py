@@ -90,7 +90,9 @@ def fit(
     if objective is not None:
         if key is None:
             raise ArgumentError(f"Training needs a {named('key')}: `key=jax.random.key(0)`.")
-        return fit_model(model, objective, method, key=key, max_seconds=max_seconds, progress=progress, **more)
+        return fit_model(
+            model, objective, method, key=key, max_seconds=max_seconds, progress=progress, **more
+        )
     if isinstance(model, Flow):
         raise ArgumentError(f"A flow needs something to fit: give a target or an {named('objective')}.")
     if method is not None or more:

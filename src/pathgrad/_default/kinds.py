@@ -10,7 +10,7 @@ from .._flow.flow import Flow
 from .._flow.transforms import CNF, AbstractTransform, coupling_transforms
 from .._ingredients.bases import StandardNormal
 from .._ingredients.fields import MLPField
-from .._ingredients.tied import TiedField
+from .._ingredients.tied_fields import TiedField
 from .._solve.integrators import FixedStep
 
 _COUPLED = 30  # dimensions up to which couplings come first

@@ -11,16 +11,16 @@ from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
 from .._flow.whitened import Whitened
+from .._ingredients.defensive import defended
 from .._ingredients.precise import Precise, compare_precisions
 from .._ingredients.target import Target
 from .._numbers.evaluate import evaluate
 from .._train.row import Row
-from .._train.warm_start import WarmStart
+from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import ArgumentError, UserError, named
 from .centred import Centred
 from .clock import Clock
 from .contender import Contender, Look, Round, look
-from .._ingredients.defensive import defended
 from .kinds import Kind, first_kind, other_kinds
 from .plan import Plan
 from .recipe import Recipe
@@ -168,9 +168,7 @@ class Pipeline:
         self.tell(f"{contender.name}, looking")
         seen = contender.look()
         contender.seconds += self.clock.spent - began
-        self.rounds.append(
-            Round(contender.kind, contender.rounds, contender.steps, seen, self.clock.spent)
-        )
+        self.rounds.append(Round(contender.kind, contender.rounds, contender.steps, seen, self.clock.spent))
         return seen
 
     def _train_round(self, contender: Contender) -> None:

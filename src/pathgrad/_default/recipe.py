@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._flow.flow import Flow
-from .._train.warm_start import WarmStart, warm_start
+from .._train.warm_start.warm_start import WarmStart, warm_start
 from .._words.errors import ArgumentError, check_at_least_one, named
 from .kinds import Kind
 from .plan import Plan

@@ -10,7 +10,7 @@ from .._flow.flow import Flow
 from .._ingredients.target import Target
 from .._numbers.evaluate import Evaluation
 from .._train.row import Row
-from .._train.warm_start import WarmStart
+from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
 from .._words.text import duration, percent
 from .contender import Round
@@ -75,7 +75,9 @@ class TargetFit:
         return self.flow.log_prob(x)
 
     def __str__(self) -> str:
-        lines = [] if self.start is None else [f"warm start: {self.start.kind.value}, ELBO {self.start.elbo:.4f}"]
+        lines = (
+            [] if self.start is None else [f"warm start: {self.start.kind.value}, ELBO {self.start.elbo:.4f}"]
+        )
         for one in self.rounds:
             name = "your flow" if one.kind is None else one.kind.value
             lines.append(
@@ -83,7 +85,9 @@ class TargetFit:
                 f"k-hat {one.look.khat:.2f} ({duration(one.seconds)})"
             )
         if self.plan.double:
-            lines.append("The target is evaluated in double precision: single precision is too coarse for it.")
+            lines.append(
+                "The target is evaluated in double precision: single precision is too coarse for it."
+            )
         if self.plan.defended:
             lines.append("One tenth of the base's draws are wider, so that weights are bounded.")
         if self.shortfall is not Shortfall.NONE:

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int
 
 from .._words.errors import ArgumentError, check_at_least_one, named
 
-
 _GROWTH = 0.05  # share of a round in which the rate grows
 
 

@@ -6,6 +6,6 @@ from .affine import Affine as Affine
 from .cnf import CNF as CNF
 from .coupling import AffineCoupling as AffineCoupling
 from .coupling import coupling_transforms as coupling_transforms
-from .permutation import Permutation as Permutation
 from .fixed_affine import FullAffine as FullAffine
 from .fixed_affine import LowRankAffine as LowRankAffine
+from .permutation import Permutation as Permutation
