@@ -1,2 +1,0 @@
-def defended(flow):
-    return flow
