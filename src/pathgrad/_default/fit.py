@@ -98,8 +98,8 @@ def fit(
     if method is not None or more:
         given = [*(["method"] if method is not None else []), *more]
         raise ArgumentError(
-            f"{', '.join(map(named, given))}: for a model of yours, after an {named('objective')}. For a target "
-            f"alone, give a {named('recipe')}."
+            f"{', '.join(map(named, given))}: for a model of yours, with an {named('objective')}. For a "
+            f"target alone, give a {named('recipe')}."
         )
     return fit_target(model, key=key, max_seconds=max_seconds, recipe=recipe, progress=progress)
 

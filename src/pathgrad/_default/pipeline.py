@@ -225,8 +225,8 @@ def _shape_of(target: Target) -> tuple[int, ...]:
             f"Write `LogDensity({getattr(target, '__name__', 'function')}, shape=(dim,))`."
         )
     raise ArgumentError(
-        f"The {named('target')}, a {kind}, does not say what shape a point has. Give it an attribute `shape`, "
-        "or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
+        f"The {named('target')}, a {kind}, does not say what shape a point has. Give it an attribute "
+        "`shape`, or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
     )
 
 

@@ -1,0 +1,168 @@
+"""Fit a density with nothing chosen."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import pathgrad as pg
+from pathgrad._default.contender import Look
+
+SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1)
+SCALES = np.array([3.0, 0.02])
+SHIFT = np.array([40.0, -7.0])
+
+
+def banana(x):
+    """Skewed and bent, far from the origin and with unlike scales; its normaliser is known."""
+    u, v = (x - SHIFT) / SCALES
+    v = v + 0.4 * (u**2 - 1)
+    return -0.5 * (u**2 + v**2) - math.log(2 * math.pi) - np.log(SCALES).sum() + 5.0
+
+
+TARGET = pg.LogDensity(banana, (2,))
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return pg.fit(TARGET, recipe=SMALL, key=jr.key(1))
+
+
+def test_a_density_is_fitted_from_nothing_but_itself(fit):
+    found = fit.evaluation
+    assert found.ess > 0.9
+    assert abs(found.log_z - 5.0) < 5 * found.log_z_err
+    draws = np.asarray(fit.sample(20_000))
+    # u and v of the docstring are standard normal, v after bending.
+    u = (draws[:, 0] - SHIFT[0]) / SCALES[0]
+    v = (draws[:, 1] - SHIFT[1]) / SCALES[1]
+    assert abs(u.mean()) < 0.05
+    assert abs(v.mean()) < 0.08
+    assert abs(np.corrcoef(u**2, v)[0, 1] + 0.4 * math.sqrt(2 / (1 + 0.32))) < 0.1
+
+
+def test_draws_and_densities_are_in_the_coordinates_of_the_target(fit):
+    draw = fit.flow.sample_with_score(key=jr.key(3), n=64)
+    np.testing.assert_allclose(fit.log_prob(draw.x), draw.log_q, atol=1e-6)
+    weights = jax.vmap(TARGET.log_prob)(draw.x) - draw.log_q
+    assert abs(float(pg.metrics.elbo(weights)) - fit.evaluation.elbo) < 0.2
+    # Of the density itself, and so with its units.
+    score = jax.vmap(jax.grad(lambda x: fit.log_prob(x[None])[0]))(draw.x)
+    np.testing.assert_allclose(draw.score, score, rtol=1e-5, atol=1e-5)
+
+
+def test_a_plan_repeats_a_fit_to_the_same_bits(fit):
+    again = pg.fit(TARGET, recipe=pg.Recipe(plan=fit.plan), key=jr.key(1))
+    assert again.plan == fit.plan
+    np.testing.assert_array_equal(again.sample(5), fit.sample(5))
+    assert pg.Plan.from_json(fit.plan.to_json()) == fit.plan
+
+
+def test_what_happened_can_be_read(fit):
+    text = str(fit)
+    for words in ("warm start: a full Gaussian", "couplings, round 1, 200 steps: ESS", "verdict"):
+        assert words in text
+    assert [one.steps for one in fit.rounds] == [200]
+    assert fit.history[-1].step == 200
+
+
+def test_the_scales_of_coordinates_do_not_matter():
+    """A copy with condition 1e6, moved by a hundred standard deviations, has the same ESS."""
+    rotation = np.linalg.qr(np.random.default_rng(0).standard_normal((2, 2)))[0]
+    matrix = rotation @ np.diag([1e-3, 1e3]) @ rotation.T
+    inverse, moved = np.linalg.inv(matrix), matrix @ np.array([300.0, 2.0])
+
+    def copy(y):
+        return banana(inverse @ (y - moved)) - np.linalg.slogdet(matrix)[1]
+
+    copied = pg.fit(pg.LogDensity(copy, (2,)), recipe=SMALL, key=jr.key(1))
+    assert copied.evaluation.ess > 0.9
+    assert abs(copied.evaluation.log_z - 5.0) < 5 * copied.evaluation.log_z_err
+
+
+def test_without_a_warm_start_a_flow_begins_at_a_standard_normal():
+    recipe = dataclasses.replace(SMALL, warm_start=None, first=20, defence=False)
+    target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
+    found = pg.fit(target, recipe=recipe)
+    assert found.start is None
+    assert found.evaluation.ess > 0.9
+
+
+def test_a_flow_of_the_user_is_used_as_it_is():
+    flow = pg.Flow(pg.StandardNormal((2,)), [pg.Affine.identity((2,))])
+    found = pg.fit(TARGET, recipe=pg.Recipe(flow=flow, n=64, first=20, rounds=1))
+    assert found.plan.kind is None
+    assert jax.tree.structure(found.flow.transforms[0]) == jax.tree.structure(flow.transforms[0])
+    assert isinstance(found.flow.transforms[-1], pg.FullAffine)
+
+
+@pytest.mark.parametrize("kind", list(pg.Kind))
+def test_every_kind_begins_near_the_identity(kind):
+    flow = kind.flow((3,), key=jr.key(0))
+    draw = flow.sample_with_score(key=jr.key(1), n=200)
+    log_weight = -0.5 * jnp.sum(draw.x**2, axis=1) - 1.5 * math.log(2 * math.pi) - draw.log_q
+    assert float(jnp.abs(log_weight).max()) < (0.5 if kind is pg.Kind.NETWORK else 1e-5)
+
+
+def test_restarts_are_cosines_of_doubling_length():
+    rate = pg.Restarts(10)
+    assert [rate.end(k) for k in range(4)] == [0, 10, 30, 70]
+    factors = np.array([float(rate(jnp.asarray(i), jnp.zeros(()))) for i in range(70)])
+    assert factors.min() > 0
+    for begin, end in ((0, 10), (10, 30), (30, 70)):
+        one = factors[begin:end]
+        assert one[-1] < 0.05 < 0.9 < one.max()
+        share = np.arange(1, end - begin + 1) / (end - begin + 1)
+        falling = 0.5 * (1 + np.cos(np.pi * (share - 0.05) / 0.95))
+        np.testing.assert_allclose(one[share > 0.05], falling[share > 0.05], atol=1e-6)
+
+
+def test_a_flow_is_kept_if_its_bound_is_higher_or_its_tail_lighter():
+    base = Look(elbo=-3.0, ess=0.9, khat=0.6)
+    assert Look(-2.9, 0.9, 0.7).beats(base)
+    assert Look(-3.01, 0.9, 0.5).beats(base)
+    assert not Look(-3.01, 0.9, 0.6).beats(base)
+    assert not Look(-3.1, 0.99, 0.1).beats(base)
+    assert not Look(math.nan, 0.99, 0.1).beats(base)
+    assert base.beats(None)
+    assert Look(0.0, 0.99, 0.4).is_good
+    assert not Look(0.0, 0.99, 0.6).is_good
+    assert Look(0.0, 0.9995, 0.9).is_good
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (lambda x: -x @ x, "bare function.*LogDensity"),
+        (pg.Flow(pg.StandardNormal((2,)), []), "needs something to fit"),
+        (object(), "does not say what shape"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_with_a_remedy(given, remedy):
+    with pytest.raises(pg.ArgumentError, match=remedy):
+        pg.fit(given)
+
+
+def test_options_of_the_other_form_are_refused():
+    with pytest.raises(pg.ArgumentError, match="steps.*with an `objective`.*recipe"):
+        pg.fit(TARGET, steps=10)
+    with pytest.raises(pg.ArgumentError, match="needs a `key`"):
+        pg.fit(pg.Flow(pg.StandardNormal((2,)), []), TARGET, steps=10)
+    with pytest.raises(pg.ArgumentError, match="must be positive"):
+        pg.fit(TARGET, max_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("density", "why"),
+    [
+        (lambda x: -jnp.inf * (1 + 0 * x[0]), "not a finite number at any point"),
+        (lambda x: -0.5 * x[0] ** 2, "no finite integral"),
+    ],
+)
+def test_hopeless_densities_end_in_a_sentence(density, why):
+    with pytest.raises(pg.UserError, match=why):
+        pg.fit(pg.LogDensity(density, (2,)))
