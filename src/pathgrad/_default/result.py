@@ -23,8 +23,8 @@ class Shortfall(enum.Enum):
     NONE = ""
     TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
     FLOW = (
-        f"no flow that was tried came close to the target. Transform its parameters, or give a {named('flow')} "
-        "of your own in the recipe"
+        "no flow that was tried came close to the target. Transform its parameters, or give a "
+        f"{named('flow')} of your own in the recipe"
     )
     DIVERGED = (
         "training diverged, and the flow from before that was kept: the target may be steep or discontinuous "

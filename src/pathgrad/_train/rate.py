@@ -49,7 +49,7 @@ class Trapezoid(AbstractRate):
 
 
 class Restarts(AbstractRate):
-    """Rounds, each twice as long as the one before: grow over a twentieth of it, then fall to zero as a cosine.
+    """Rounds, each twice as long as the one before, in which the rate grows and falls to zero as a cosine.
 
     A training may end after any round, at a rate of zero; so it can go on until it is good enough.
 
