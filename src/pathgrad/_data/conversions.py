@@ -28,8 +28,8 @@ def draws(contents: bytes, columns: Sequence[str]) -> bytes:
 
     The array is (chains, draws, columns), with the columns in the order that is asked for.
     """
-    chains = json.loads(member(contents))
     try:
+        chains = json.loads(member(contents))
         stacked = np.array([[chain[name] for name in columns] for chain in chains], np.float32)
     except (KeyError, TypeError) as error:
         raise ValueError(f"it must be a list of chains with the columns {', '.join(columns)}.") from error
@@ -41,7 +41,7 @@ def labelled(contents: bytes, columns: Sequence[str] = ()) -> bytes:
     try:
         features, labels = unpickled(contents)
         return _npy(np.column_stack([features, labels]).astype(np.float64))
-    except TypeError as error:
+    except Exception as error:  # a bad pickle can raise anything
         raise ValueError(f"it must be a pickled pair of features and labels: {error}.") from error
 
 

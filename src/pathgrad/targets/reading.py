@@ -59,7 +59,9 @@ _POSTERIORS: dict[str, Any] = {
     "eight_schools_noncentered": lambda d: EightSchools(_array(d["y"]), _array(d["sigma"])),
     "arK": regressions.auto_regression,
     "garch11": lambda d: Garch(_array(d["y"]), _array(d["sigma1"])),
-    "one_comp_mm_elim_abs": lambda d: OneCompartment(_array(d["times"]), _array(d["C_hat"]), d["D"], d["V"]),
+    "one_comp_mm_elim_abs": lambda d: OneCompartment(
+        _array(d["times"]), _array(d["C_hat"]), float(d["D"]), float(d["V"])
+    ),
     "low_dim_gauss_mix": lambda d: TwoNormals(_array(d["y"])),
     "hmm_example": lambda d: HiddenMarkov(_array(d["y"])),
     "logearn_interaction": regressions.earnings,
