@@ -53,7 +53,7 @@ class OneCompartment(AbstractPosterior):
 
     def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log density of a free point."""
-        log_measured = like(x, np.log(np.asarray(self.measured)))
+        log_measured = jnp.log(like(x, self.measured))
         residual = (log_measured - self.log_concentrations(x)) * jnp.exp(-x[3])
         fit = jnp.sum(-0.5 * residual**2 - log_measured - x[3] - 0.5 * LOG_2_PI)
         return fit + jnp.sum(cauchy_of_log(x, 1.0) + x)
@@ -67,8 +67,8 @@ class OneCompartment(AbstractPosterior):
         rate, half, speed = jnp.exp(x[0]), jnp.exp(x[1]), jnp.exp(x[2]) / self.volume
         # All solutions advance together. Those with fewer steps come to their end first, and then stay there.
         index = np.arange(number * max(_STEPS))[:, None]
-        sizes = like(x, np.where(index < number * steps, float(self.times[0]) / steps, 0.0))
-        starts = like(x, index * float(self.times[0]) / steps)
+        sizes = like(x, self.times[0]) * like(x, np.where(index < number * steps, 1 / steps, 0.0))
+        starts = like(x, self.times[0]) * like(x, index / steps)
         # What is absorbed in each step is known exactly.
         absorbed = self.dose / self.volume * jnp.exp(-rate * starts) * -jnp.expm1(-rate * sizes)
         tiny = float(jnp.finfo(x.dtype).tiny) ** 0.5
