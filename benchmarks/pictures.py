@@ -100,8 +100,28 @@ def verdicts(names: Names) -> Figure:
     return figure
 
 
+@styled
+def default_fit(names: Names) -> Figure:
+    """Draw what the stages of a fit have found: a Gaussian, coordinates, a flow."""
+    figure = new_figure(9.6, 3.1)
+    first, within, last = figure.subplots(1, 3)
+    target, inner, start = names["target"], names["inner"], names["start"]
+    gaussian = pg.Flow(pg.StandardNormal((2,)), [start.map])
+    key, limits = jax.random.key(0), (5.5, 17.5, -2.6, 0.3)
+    _scatter(first, gaussian.sample(key=key, n=_SHOWN), target.log_prob, limits)
+    trained = pg.Flow(names["whole"].base, names["whole"].transforms[:-1])
+    _scatter(within, trained.sample(key=key, n=_SHOWN), inner.log_prob, (-4.5, 4.5, -4.5, 4.5))
+    _scatter(last, names["fit"].sample(_SHOWN), target.log_prob, limits)
+    first.set(title="Warm start: the nearest Gaussian", xlabel="height", ylabel="log rate")
+    within.set(title="The flow, in its coordinates", xlabel="z[0]", ylabel="z[1]")
+    last.set(title="The fit, in those of the target", xlabel="height", ylabel="log rate")
+    _write(last, names["fit"].evaluation)
+    return figure
+
+
 PICTURES: dict[str, tuple[str, Callable[[Names], Figure]]] = {
     "first-fit": ("index.md", first_fit),
+    "default-fit": ("default-fit.md", default_fit),
     "verdicts": ("verdict.md", verdicts),
 }
 
