@@ -3,6 +3,7 @@
 
 # Shared vocabulary
 from . import devices as devices
+from ._words.constant import Constant as Constant
 from ._words.draw import Draw as Draw
 from ._words.draw import SolveInfo as SolveInfo
 from ._words.draw import Tally as Tally
@@ -27,6 +28,8 @@ from ._ingredients.divergence import Exact as Exact
 from ._ingredients.divergence import Hutchinson as Hutchinson
 from ._ingredients.fields import AbstractTractableField as AbstractTractableField
 from ._ingredients.fields import MLPField as MLPField
+from ._ingredients.tied_fields import CorrelatedField as CorrelatedField
+from ._ingredients.tied_fields import TiedField as TiedField
 from ._ingredients.target import LogDensity as LogDensity
 from ._ingredients.target import Target as Target
 
