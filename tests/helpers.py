@@ -185,6 +185,22 @@ def cnf(bend, divergence="closed", adjoint="discrete"):
     return only
 
 
+def bend_profiles(field):
+    """Give a tied field functions that are not zero, and change with time."""
+    start_key, rate_key = jr.split(jr.key(9))
+    shape = field.profiles.start.shape
+    values = 0.3 * jr.normal(start_key, shape), 0.2 * jr.normal(rate_key, shape)
+    return eqx.tree_at(lambda f: (f.profiles.start, f.profiles.rate), field, values)
+
+
+def tied_field():
+    return bend_profiles(pg.TiedField(3, 4, key=jr.key(5)))
+
+
+def correlated_field():
+    return bend_profiles(pg.CorrelatedField([[1.3, 0.4, -0.2], [0.4, 0.8, 0.1], [-0.2, 0.1, 0.6]]))
+
+
 def plane(*transforms):
     return pg.Flow(trained_base(), transforms)
 
@@ -238,10 +254,22 @@ BIJECTIONS = {
     ),
     "cnf-coupling-cnf": Case(lambda bend: plane(cnf(bend), coupling(), cnf(-bend, "hutchinson"))),
 }
-FLOWS = BIJECTIONS | {
-    "-".join(names): Case(lambda bend, names=names: bent_flow(*names, bend=bend), _straight)
-    for names in itertools.product(DIVERGENCES, INTEGRATORS, ADJOINTS)
+FIELDS = {
+    "tied": Case(lambda bend: space(pg.CNF(tied_field(), integrator=pg.FixedStep(100), t0=T0, t1=T1))),
+    "correlated": Case(
+        lambda bend: space(
+            coupling(3), pg.CNF(correlated_field(), integrator=pg.FixedStep(100), t0=T0, t1=T1)
+        )
+    ),
 }
+FLOWS = (
+    BIJECTIONS
+    | FIELDS
+    | {
+        "-".join(names): Case(lambda bend, names=names: bent_flow(*names, bend=bend), _straight)
+        for names in itertools.product(DIVERGENCES, INTEGRATORS, ADJOINTS)
+    }
+)
 
 # Adaptive combinations take long to compile for all contracts. This one runs every day; the rest of
 # the product runs in `make test-slow`.
@@ -258,7 +286,7 @@ def every_flow(only=lambda case: True):
 
 
 def _is_slow(name):
-    if name in BIJECTIONS or name in ADAPTIVE_EVERY_DAY:
+    if name in BIJECTIONS or name in FIELDS or name in ADAPTIVE_EVERY_DAY:
         return False
     if name.startswith("hutchinson-3"):
         return name != "hutchinson-3-rk4-discrete"

@@ -93,7 +93,7 @@ def test_no_method_trains_a_fixed_map():
 def test_constants_keep_every_bit_where_there_are_no_doubles():
     exact = np.array([[1 / 3, 1e-300], [np.pi * 1e200, -0.0]])
     with jax.enable_x64(False):
-        constant = Constant.of(exact)
+        constant = Constant(exact)
         assert constant.shape == (2, 2)
         np.testing.assert_array_equal(constant.numpy(), exact)
         np.testing.assert_array_equal(

@@ -3,6 +3,7 @@
 
 # Shared vocabulary
 from . import devices as devices
+from ._words.constant import Constant as Constant
 from ._words.draw import Draw as Draw
 from ._words.draw import SolveInfo as SolveInfo
 from ._words.draw import Tally as Tally
@@ -31,6 +32,8 @@ from ._ingredients.precise import Precise as Precise
 from ._ingredients.precise import Precision as Precision
 from ._ingredients.precise import compare_precisions as compare_precisions
 from ._ingredients.precise import needs_float64 as needs_float64
+from ._ingredients.tied_fields import CorrelatedField as CorrelatedField
+from ._ingredients.tied_fields import TiedField as TiedField
 from ._ingredients.target import LogDensity as LogDensity
 from ._ingredients.target import Target as Target
 

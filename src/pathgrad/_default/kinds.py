@@ -3,17 +3,22 @@
 import enum
 import math
 
+import equinox as eqx
+import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
-from .._flow.transforms import CNF, AbstractTransform, coupling_transforms
+from .._flow.transforms import CNF, AbstractBijection, AbstractTransform, FullAffine, coupling_transforms
 from .._ingredients.bases import StandardNormal
 from .._ingredients.fields import MLPField
-from .._ingredients.tied_fields import TiedField
+from .._ingredients.tied_fields import CorrelatedField, TiedField
 from .._solve.integrators import FixedStep
+from .._words.constant import Constant
 
 _COUPLED = 30  # dimensions up to which couplings come first
+_LEARNED = 200  # dimensions up to which the directions of a tied field are learned
 _SMOOTH = 10  # dimensions up to which a network as velocity field is worth its time
 
 
@@ -25,11 +30,13 @@ class Kind(enum.Enum):
     COUPLINGS_TIED = "couplings, then a tied field"
     NETWORK = "network as velocity field"
 
-    def transforms(self, shape: tuple[int, ...], *, key: Key[Array, ""]) -> list[AbstractTransform]:
-        """Return the transforms of a new flow of this kind."""
+    def transforms(
+        self, shape: tuple[int, ...], to_target: AbstractBijection | None = None, *, key: Key[Array, ""]
+    ) -> list[AbstractTransform]:
+        """Return the transforms of a new flow of this kind; `to_target` leads from it to the target."""
         keys, dim = jr.split(key), math.prod(shape)
         couplings = lambda: coupling_transforms(shape, key=keys[0])  # noqa: E731
-        tied = lambda: CNF(TiedField(dim, key=keys[1]), integrator=FixedStep(2))  # noqa: E731
+        tied = lambda: _tied(dim, to_target, key=keys[1])  # noqa: E731
         match self:
             case Kind.COUPLINGS:
                 return couplings()
@@ -41,9 +48,11 @@ class Kind(enum.Enum):
                 field = MLPField(dim, 64, 2, key=keys[0], output_scale=0.1)
                 return [CNF(field, integrator=FixedStep(6))]
 
-    def flow(self, shape: tuple[int, ...], *, key: Key[Array, ""]) -> Flow:
-        """Return a new flow of this kind."""
-        return Flow(StandardNormal(shape), self.transforms(shape, key=key))
+    def flow(
+        self, shape: tuple[int, ...], to_target: AbstractBijection | None = None, *, key: Key[Array, ""]
+    ) -> Flow:
+        """Return a new flow of this kind; `to_target` leads from its coordinates to those of the target."""
+        return Flow(StandardNormal(shape), self.transforms(shape, to_target, key=key))
 
     @property
     def learning_rate(self) -> float:
@@ -64,3 +73,25 @@ def other_kinds(dim: int) -> list[Kind]:
         return []
     others = [Kind.NETWORK] if dim <= _SMOOTH else []
     return [*others, Kind.COUPLINGS_TIED]
+
+
+def _tied(dim: int, to_target: AbstractBijection | None, *, key: Key[Array, ""]) -> CNF:
+    """Return a tied field: with learned directions, or in many dimensions the target's own coordinates."""
+    if dim <= _LEARNED:
+        return CNF(TiedField(dim, key=key), integrator=FixedStep(2))
+    if isinstance(to_target, FullAffine):
+        rows = to_target.matrix / np.linalg.norm(to_target.matrix, axis=1, keepdims=True)
+        return CNF(TiedField(dim, Constant(rows.astype(np.float32))), integrator=FixedStep(1))
+    return CNF(CorrelatedField(_Identity(dim)), integrator=FixedStep(1))
+
+
+class _Identity(eqx.Module):
+    """The correlations of independent coordinates."""
+
+    dim: int = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        return x
+
+    def diagonal(self) -> Array:
+        return jnp.ones(self.dim)

@@ -36,9 +36,10 @@ _COMPARED = 2.0  # how much longer than the first kind another may take to be tr
 
 _GOOD = 0.95  # ESS after the first round below which other kinds are tried
 _DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are added
-_BATCHES = (64, 512), (400, 256), (sys.maxsize, 64)  # draws of a step, up to so many dimensions
+# Up to so many dimensions: draws of a step, and steps of the first round.
+_SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
-_FIRST, _SHORTEST = 1500, 100  # steps of the first round
+_SHORTEST = 100  # steps of the first round, for targets that are slow
 _PROBES = 64  # draws by which precisions are compared
 _START, _FLOWS, _CHECK = range(3)  # folded into the key
 
@@ -114,12 +115,12 @@ class Pipeline:
     def train(self, inner: Target, start: WarmStart | None) -> Contender:
         """Train until a flow is good, or time is up; return the best contender."""
         if self.recipe.plan is not None:
-            return self._repeated(self.recipe.plan, inner)
+            return self._repeated(self.recipe.plan, inner, start)
         contenders: list[Contender] = []
         for kind in self._kinds():
             if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
                 break
-            contenders.append(self._contender(kind, inner, *self._sizes(start)))
+            contenders.append(self._contender(kind, inner, start, *self._sizes(start)))
             if self._advance(contenders[-1]).ess > _GOOD:
                 break
         best = max(contenders, key=lambda c: c.elbo)
@@ -127,9 +128,9 @@ class Pipeline:
             self._advance(best)
         return best
 
-    def _repeated(self, plan: Plan, inner: Target) -> Contender:
+    def _repeated(self, plan: Plan, inner: Target, start: WarmStart | None) -> Contender:
         """Train as planned, without looking."""
-        contender = self._contender(plan.kind, inner, plan.n, plan.first)
+        contender = self._contender(plan.kind, inner, start, plan.n, plan.first)
         for _ in range(plan.rounds):
             self._train_round(contender)
         contender.look()
@@ -143,22 +144,23 @@ class Pipeline:
 
     def _sizes(self, start: WarmStart | None) -> tuple[int, int]:
         """Return the draws of a step, and the steps of the first round."""
-        n = next(n for limit, n in _BATCHES if self.dim <= limit)
-        first = _FIRST
+        n, first = next((n, first) for limit, n, first in _SIZES if self.dim <= limit)
         if start is not None and start.gradients:
             each = start.seconds / start.gradients  # time of a gradient of the target, at most
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
             first = max(_SHORTEST, min(first, int(_FIRST_SHARE * self.clock.left / (n * each))))
         return self.recipe.n or n, self.recipe.first or first
 
-    def _contender(self, kind: Kind | None, inner: Target, n: int, first: int) -> Contender:
+    def _contender(
+        self, kind: Kind | None, inner: Target, start: WarmStart | None, n: int, first: int
+    ) -> Contender:
         number = 0 if kind is None else 1 + list(Kind).index(kind)
         key, flow_key = jr.split(jr.fold_in(jr.fold_in(self.key, _FLOWS), number))
         if kind is None:
             assert self.recipe.flow is not None
             flow = self.recipe.flow
         else:
-            flow = kind.flow(self.shape, key=flow_key)
+            flow = kind.flow(self.shape, None if start is None else start.map, key=flow_key)
         return Contender(kind, flow, inner, n, first, key)
 
     def _advance(self, contender: Contender) -> Look:

@@ -53,8 +53,8 @@ class FullAffine(AbstractBijection):
         is_lower = not np.triu(matrix, 1).any()
         one = np.eye(len(matrix))
         inverse = solve_triangular(matrix, one, lower=True) if is_lower else np.linalg.inv(matrix)
-        self._shift, self._matrix = Constant.of(shift), Constant.of(matrix)
-        self._inverse, self._log_det = Constant.of(inverse), Constant.of(log_det)
+        self._shift, self._matrix = Constant(shift), Constant(matrix)
+        self._inverse, self._log_det = Constant(inverse), Constant(log_det)
 
     @property
     def shift(self) -> np.ndarray:
@@ -110,8 +110,8 @@ class LowRankAffine(AbstractBijection):
             raise ArgumentError(f"{named('scale')} and {named('stretch')} must be positive.")
         if np.abs(columns.T @ columns - np.eye(stretch.size)).max(initial=0.0) > 1e-8:
             raise ArgumentError(f"The columns of {named('directions')} must be orthonormal.")
-        self._shift, self._scale = Constant.of(shift), Constant.of(scale)
-        self._directions, self._stretch = Constant.of(columns), Constant.of(stretch)
+        self._shift, self._scale = Constant(shift), Constant(scale)
+        self._directions, self._stretch = Constant(columns), Constant(stretch)
 
     @property
     def shift(self) -> np.ndarray:
