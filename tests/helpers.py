@@ -163,6 +163,10 @@ def affine(sign=1.0):
     return pg.Affine(jnp.array([0.4, -0.9]), sign * jnp.array([-0.5, 0.3]))
 
 
+def affine_in_space():
+    return pg.Affine(jnp.array([0.4, -0.9, 0.1]), jnp.array([-0.5, 0.3, 0.2]))
+
+
 def coupling(dim=2, seed=0, **options):
     """A coupling that is not near the identity."""
     return pg.AffineCoupling(dim, 4, 1, key=jr.key(seed), output_scale=2.0, bound=1.5, **options)
@@ -228,6 +232,9 @@ BIJECTIONS = {
         lambda bend: space(
             pg.Permutation([2, 0, 1]), coupling(3, features=pg.tanh_and_log_cosh), coupling(3, 1, flip=True)
         )
+    ),
+    "defended": Case(
+        lambda bend: pg.defended(pg.Flow(pg.StandardNormal((3,)), [coupling(3), affine_in_space()]), 0.3, 1.7)
     ),
     "affine-cnf-affine": Case(
         lambda bend: plane(affine(), cnf(bend, "exact"), affine(-1.0)),
