@@ -169,6 +169,8 @@ def full_affine():
 
 def low_rank_affine():
     return pg.LowRankAffine([0.7, -0.2], [0.5, 2.0], [[0.6], [0.8]], [3.0])
+def affine_in_space():
+    return pg.Affine(jnp.array([0.4, -0.9, 0.1]), jnp.array([-0.5, 0.3, 0.2]))
 
 
 def coupling(dim=2, seed=0, **options):
@@ -244,6 +246,9 @@ BIJECTIONS = {
         lambda bend: space(
             pg.Permutation([2, 0, 1]), coupling(3, features=pg.tanh_and_log_cosh), coupling(3, 1, flip=True)
         )
+    ),
+    "defended": Case(
+        lambda bend: pg.defended(pg.Flow(pg.StandardNormal((3,)), [coupling(3), affine_in_space()]), 0.3, 1.7)
     ),
     "affine-cnf-affine": Case(
         lambda bend: plane(affine(), cnf(bend, "exact"), affine(-1.0)),

@@ -52,7 +52,11 @@ def mixture(shape):
     return pg.NormalMixture(*arrays(logits, means, log_scales - 0.5))
 
 
-BASES = {"standard": standard, "diagonal": diagonal, "full": full, "mixture": mixture}
+def defensive(shape):
+    return pg.DefensiveNormal(shape, 0.25, 1.6)
+
+
+BASES = {"standard": standard, "diagonal": diagonal, "full": full, "mixture": mixture, "defensive": defensive}
 ALL = [(kind, shape) for kind in BASES for shape in SHAPES]
 
 
@@ -65,6 +69,10 @@ def components(base) -> Any:
         scales = np.exp(np.reshape(base.log_scales, means.shape))
         return weights, means, [np.diag(s**2) for s in scales]
     size = int(np.prod(base.shape))
+    if isinstance(base, pg.DefensiveNormal):
+        scales = np.array([1.0, base.factor])
+        weights = np.array([1 - base.share, base.share])
+        return weights, np.zeros((2, size)), [np.eye(size) * scale**2 for scale in scales]
     if isinstance(base, pg.StandardNormal):
         return np.ones(1), np.zeros((1, size)), [np.eye(size)]
     if isinstance(base, pg.DiagonalNormal):
@@ -261,3 +269,63 @@ def test_mixture_at_has_equal_weights_and_one_scale():
     x = 3 * np.random.default_rng(10).normal(size=(5, 2))
     each = [np.exp(-0.5 * ((x - m) ** 2).sum(1) / 0.36) / (2 * np.pi * 0.36) for m in means]
     np.testing.assert_allclose(log_probs(base, x), np.log(np.mean(each, axis=0)), rtol=1e-10)
+
+
+def test_a_defended_base_keeps_most_draws():
+    keys = jr.split(jr.key(4), DRAWS)
+    plain, wide = (as_numpy(draw_with_score(b, keys)[0]) for b in (standard((2,)), defensive((2,))))
+    ratio = wide / plain
+    is_wide = ratio[:, 0] > 1.3
+    np.testing.assert_allclose(ratio, np.where(is_wide, 1.6, 1.0)[:, None] * np.ones(2), rtol=1e-12)
+    assert_mean(is_wide.astype(float), 0.25)
+
+
+def test_weights_of_a_defended_flow_are_bounded():
+    """A flow that is too narrow by a factor of 1.25: its weights are not bounded."""
+    flow = pg.Flow(pg.StandardNormal((2,)), [pg.Affine(jnp.array([0.4, -1.0]), jnp.array([0.3, -0.2]))])
+    scales = 1.25 * np.exp([0.3, -0.2])
+    wide = pg.DiagonalNormal(jnp.array([0.4, -1.0]), jnp.log(jnp.asarray(scales)))
+    target = pg.LogDensity(wide.log_prob, (2,))
+
+    def weights(flow):
+        x, log_q = flow.sample_and_log_prob(key=jr.key(3), n=DRAWS)
+        return jax.vmap(target.log_prob)(x) - log_q
+
+    # In the coordinates of the base, with r = |z|^2, the largest ratio of the two densities.
+    r = np.linspace(0, 400, 100_001)
+    log_p = -r / 2 / 1.25**2 - 2 * np.log(1.25)
+    narrow, far = np.log(0.9) - r / 2, np.log(0.1) - r / 2 / 1.3**2 - 2 * np.log(1.3)
+    bound = np.max(log_p - np.logaddexp(narrow, far))
+    plain, safe = weights(flow), weights(pg.defended(flow))
+    assert float(jnp.max(safe)) <= bound < float(jnp.max(plain)) - 0.5
+    assert pg.metrics.khat(safe) < pg.metrics.khat(plain) - 0.2
+    # Of a perfect flow, no weight is larger than 1 / (1 - share).
+    x, log_q = pg.defended(pg.Flow(pg.StandardNormal((2,))), 0.3, 2.0).sample_and_log_prob(
+        key=jr.key(3), n=DRAWS
+    )
+    perfect = jax.vmap(pg.StandardNormal((2,)).log_prob)(x) - log_q
+    assert float(jnp.max(perfect)) <= -np.log(0.7)
+    assert 0.7 <= pg.metrics.ess(perfect) < 0.99
+
+
+@pytest.mark.parametrize("kind", [pg.StandardNormal, pg.DefensiveNormal])
+def test_precision_of_draws_can_be_chosen(kind):
+    x, _ = kind((3,), dtype=jnp.float32).draw(key=jr.key(0))
+    assert x.dtype == jnp.float32
+    assert kind((3,)).draw(key=jr.key(0))[0].dtype == jnp.float64
+    flow = pg.Flow(kind((3,), dtype=jnp.float32))
+    assert {a.dtype for a in flow.sample_and_log_prob(key=jr.key(0), n=2)} == {jnp.dtype(jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: pg.DefensiveNormal((2,), 1.0), "`share` must be between 0 and 1, got 1.0"),
+        (lambda: pg.DefensiveNormal((2,), 0.1, 0.9), "`factor` must be larger than 1"),
+        (lambda: pg.defended(pg.Flow(diagonal((2,)))), "base `StandardNormal`.* not one with DiagonalNormal"),
+    ],
+    ids=["share", "factor", "base"],
+)
+def test_defences_that_make_no_sense_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,6 +1,7 @@
 """Tied fields: against the trace of the Jacobian, the matrix exponential, and each other."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -111,7 +112,7 @@ def test_linear_profiles_give_the_matrix_exponential(name):
     assert np.abs(matrix).max() > 0.3
     close = functools.partial(np.testing.assert_allclose, atol=TOLERANCE["solve"])
     close(draw.x, z @ whole.T + offset.T)
-    covariance = whole @ whole.T
+    covariance: Any = whole @ whole.T
     assert draw.log_q is not None
     assert draw.score is not None
     close(draw.log_q, scipy.stats.multivariate_normal.logpdf(draw.x, offset[:, 0], covariance))

@@ -18,6 +18,7 @@ from ._words.tree import freeze as freeze
 # Ingredients: everything that is defined for one point
 from ._ingredients.activations import tanh_and_log_cosh as tanh_and_log_cosh
 from ._ingredients.bases import AbstractBase as AbstractBase
+from ._ingredients.bases import DefensiveNormal as DefensiveNormal
 from ._ingredients.bases import DiagonalNormal as DiagonalNormal
 from ._ingredients.bases import FullNormal as FullNormal
 from ._ingredients.bases import NormalMixture as NormalMixture
@@ -55,6 +56,7 @@ from ._flow.transforms import Permutation as Permutation
 from ._flow.transforms import coupling_transforms as coupling_transforms
 from ._flow.transforms import FullAffine as FullAffine
 from ._flow.transforms import LowRankAffine as LowRankAffine
+from ._flow.defended import defended as defended
 from ._flow.flow import Flow as Flow
 from ._flow.flow import Pulled as Pulled
 from ._flow.whitened import Whitened as Whitened
