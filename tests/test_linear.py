@@ -1,5 +1,7 @@
 """Fixed affine maps, targets in their coordinates, and double precision inside programs that have single."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -57,7 +59,7 @@ def test_a_flow_with_a_fixed_map_is_a_normal_with_its_covariance():
     mapping = MAPS["full"]
     flow = pg.Flow(pg.StandardNormal((3,)), [mapping])
     exact = pg.FullNormal.from_covariance(mapping.shift, mapping.matrix @ mapping.matrix.T)
-    draw = flow.sample_with_score(key=jr.key(1), n=N)
+    draw: Any = flow.sample_with_score(key=jr.key(1), n=N)
     density = jax.vmap(exact.log_prob)(draw.x)
     np.testing.assert_allclose(draw.log_q, density, atol=TOLERANCE["algebra"])
     np.testing.assert_allclose(flow.log_prob(draw.x), density, atol=TOLERANCE["algebra"])
@@ -69,7 +71,7 @@ def test_density_and_score_of_a_draw_stay_accurate_in_single_precision():
     factor, mean = badly_conditioned(), np.full(4, 100.0)
     with jax.enable_x64(False):
         flow = pg.Flow(pg.StandardNormal((4,)), [pg.FullAffine(mean, factor)])
-        draw = flow.sample_with_score(key=jr.key(1), n=N)
+        draw: Any = flow.sample_with_score(key=jr.key(1), n=N)
         assert draw.x.dtype == draw.score.dtype == draw.log_q.dtype == jnp.float32
         z = np.asarray(pg.Flow(flow.base).sample(key=jr.key(1), n=N), np.float64)
         back = flow.log_prob(draw.x)
@@ -118,7 +120,7 @@ def test_a_whitened_target_has_the_weights_of_the_original_one():
     outer = pg.Flow(inner.base, [*inner.transforms, mapping])
     weights = []
     for flow, density in ((inner, white), (outer, target)):
-        draw = flow.draw("score", key=jr.key(3), n=N)
+        draw: Any = flow.draw("score", key=jr.key(3), n=N)
         weights.append(jax.vmap(density.log_prob)(draw.x) - draw.log_q)
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-12)
     gradients = [
@@ -175,7 +177,8 @@ def test_training_through_precise_coordinates_needs_no_doubles_outside():
         assert pg.compare_precisions(coarse, draws).error > 0.01
         flow = pg.Flow(pg.DiagonalNormal(jnp.ones(2), jnp.zeros(2)))
         fit = pg.fit(flow, fine, key=jr.key(1), steps=400, optimizer=optax.adam(0.02), n=16)
-        np.testing.assert_allclose(fit.flow.base.mean, 0, atol=1e-3)
+        base: Any = fit.flow.base
+        np.testing.assert_allclose(base.mean, 0, atol=1e-3)
 
 
 def test_the_need_for_doubles_is_measured():

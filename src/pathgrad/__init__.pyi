@@ -117,6 +117,7 @@ from ._train.state import TrainState as TrainState
 from ._train.trainer import Trainer as Trainer
 from ._train.trainer import TrainingDiverged as TrainingDiverged
 from ._train.validation import Validation as Validation
+from ._train.warm_start.method import ScoreRegression as ScoreRegression
 from ._train.warm_start.outcome import StartKind as StartKind
 from ._train.warm_start.outcome import StartOutcome as StartOutcome
 from ._train.warm_start.warm_start import LocalMode as LocalMode

@@ -119,6 +119,16 @@ class LowRankAffine(AbstractBijection):
         return self._shift.numpy()
 
     @property
+    def scale(self) -> np.ndarray:
+        """The diagonal of $D$, with the shape of a point."""
+        return self._scale.numpy()
+
+    @property
+    def rank(self) -> int:
+        """Number of directions."""
+        return self._stretch.shape[0]
+
+    @property
     def matrix(self) -> np.ndarray:
         """The whole matrix, which may be large."""
         columns = self._directions.numpy()

@@ -58,5 +58,7 @@ def _trouble(look: Look) -> StartOutcome | None:
 
 
 def _at_rest(step: Step) -> StartOutcome:
-    wants_more = step.growth > _WANTED or step.pull > _WANTED
-    return StartOutcome.BOUNDED if step.is_fenced and wants_more else StartOutcome.CONVERGED
+    """Say how a climb ended whose steps gain nothing any more."""
+    if step.growth <= _WANTED and step.pull <= _WANTED:
+        return StartOutcome.CONVERGED
+    return StartOutcome.BOUNDED if step.is_fenced else StartOutcome.NOT_CONVERGED

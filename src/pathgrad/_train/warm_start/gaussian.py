@@ -39,6 +39,10 @@ class AbstractGaussian(ABC):
         """Return how far the mean of another one is, in standard deviations of this one."""
 
     @abstractmethod
+    def moved_to(self, mean: np.ndarray) -> Any:
+        """Return the same distribution around another mean."""
+
+    @abstractmethod
     def scaled(self, factor: float) -> Any:
         """Return the same distribution, wider by a factor."""
 
@@ -66,6 +70,9 @@ class FullGaussian(AbstractGaussian):
     def distance(self, other):
         return float(np.linalg.norm(np.linalg.solve(self.factor, other.mean - self.mean)))
 
+    def moved_to(self, mean):
+        return FullGaussian(mean, self.factor)
+
     def scaled(self, factor):
         return FullGaussian(self.mean, factor * self.factor)
 
@@ -92,6 +99,9 @@ class DiagonalGaussian(AbstractGaussian):
 
     def distance(self, other):
         return float(np.linalg.norm((other.mean - self.mean) / self._deviation))
+
+    def moved_to(self, mean):
+        return DiagonalGaussian(mean, self._deviation)
 
     def scaled(self, factor):
         return DiagonalGaussian(self.mean, factor * self._deviation)

@@ -4,7 +4,9 @@ In the coordinates $x = m + L z$ of the present Gaussian the gradient of the log
 p + z$, is fitted by a linear function $a + B z$ of its draws. If the target is Gaussian, this is exact: the
 precision is $P = 1 - B$, and the mean moves by $P^{-1} a$. Otherwise it is a Newton step with the mean
 Hessian of the draws, which therefore sees the shape of the target as widely as the Gaussian extends. Only a
-change of a factor of ten in variance, and of ten standard deviations in location, is believed at a time.
+change of a factor of ten in variance, and of ten standard deviations in location, is believed at a time;
+the latter is extended tenfold as long as that helps, since the first Gaussian may be thousands of standard
+deviations away.
 
 Each iteration changes with the coordinates as the target does, so that it does not matter how badly these are
 conditioned. Only the first Gaussian does.
@@ -19,9 +21,34 @@ from .evaluator import Evaluator
 from .gaussian import DiagonalGaussian, FullGaussian, Look
 
 _MOST = 10.0  # largest change of a variance, as a factor, and of the mean, in standard deviations
+_LONGEST = 1e8
 _SHRINK = 0.3  # factor on the scale where too few draws are finite
 _BACK = 0.4  # factor on a step that made it worse
 _TRIES = 8
+
+
+class Change(NamedTuple):
+    """What an iteration wants to change along each axis, in the coordinates of the present Gaussian."""
+
+    full_move: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def newton(cls, precision: np.ndarray, slope: np.ndarray) -> "Change":
+        """Return the change for a precision and a slope along each axis.
+
+        Along an axis of negative precision the target curves upwards: go uphill, and widen.
+        """
+        move = slope / np.maximum(np.abs(precision), 1 / _MOST)
+        return cls(move, np.where(precision > 0, 1 / np.clip(precision, 1 / _MOST, _MOST), _MOST))
+
+    def move(self, limit: float = _MOST) -> np.ndarray:
+        """Return the move of the mean, within a limit along each axis."""
+        return np.clip(self.full_move, -limit, limit)
+
+    def is_cut(self, limit: float) -> bool:
+        """Whether the move is longer than a limit along some axis."""
+        return bool(np.abs(self.full_move).max() > limit)
 
 
 class Step(NamedTuple):
@@ -63,13 +90,13 @@ def _improve_full(look: Look, evaluate: Evaluator) -> Step:
     old: FullGaussian = look.gaussian
     a, b = _linear_fit(look.z, look.pull, look.finite)
     precision, axes = np.linalg.eigh(np.eye(len(a)) - 0.5 * (b + b.T))
-    move, variance = newton(precision, axes.T @ a)
+    change = Change.newton(precision, axes.T @ a)
 
-    def moved(share: float) -> FullGaussian:
-        factor = old.factor @ (axes * variance ** (0.5 * share)) @ axes.T
-        return FullGaussian(old.mean + old.factor @ (axes @ (share * move)), factor)
+    def moved(move: np.ndarray, stretch: np.ndarray) -> FullGaussian:
+        factor = old.factor @ (axes * stretch) @ axes.T
+        return FullGaussian(old.mean + old.factor @ (axes @ move), factor)
 
-    return _search(look, moved, move, variance, evaluate)
+    return _search(look, moved, change, evaluate)
 
 
 def _improve_diagonal(look: Look, evaluate: Evaluator) -> Step:
@@ -78,40 +105,36 @@ def _improve_diagonal(look: Look, evaluate: Evaluator) -> Step:
     centre = z.mean(axis=0)
     b = np.mean((z - centre) * pull, axis=0) / np.mean((z - centre) ** 2, axis=0)
     a = pull.mean(axis=0) - b * centre
-    move, variance = newton(1 - b, a)
 
-    def moved(share: float) -> DiagonalGaussian:
-        return DiagonalGaussian(
-            old.mean + old.deviation * share * move, old.deviation * variance ** (0.5 * share)
-        )
+    def moved(move: np.ndarray, stretch: np.ndarray) -> DiagonalGaussian:
+        return DiagonalGaussian(old.mean + old.deviation * move, old.deviation * stretch)
 
-    return _search(look, moved, move, variance, evaluate)
-
-
-def newton(precision: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return step and variance along each axis, within what is believed at a time.
-
-    Along an axis of negative precision the target curves upwards: go uphill, and widen.
-    """
-    move = np.clip(slope / np.maximum(np.abs(precision), 1 / _MOST), -_MOST, _MOST)
-    return move, np.where(precision > 0, 1 / np.clip(precision, 1 / _MOST, _MOST), _MOST)
+    return _search(look, moved, Change.newton(1 - b, a), evaluate)
 
 
 def _search(
-    look: Look, moved: Callable[[float], Any], move: np.ndarray, variance: np.ndarray, evaluate: Evaluator
+    look: Look, moved: Callable[[np.ndarray, np.ndarray], Any], change: Change, evaluate: Evaluator
 ) -> Step:
-    """Shorten the step until it is an improvement."""
-    share = 1.0
-    change = float(variance.max()), float(variance.min()), float(np.linalg.norm(move))
-    is_fenced = False
+    """Shorten the step until it is an improvement, or lengthen it as long as it is one."""
+    share, is_fenced = 1.0, False
+    wanted = float(change.variance.max()), float(change.variance.min()), float(np.linalg.norm(change.move()))
     for _ in range(_TRIES):
-        after = Look.at(moved(share), look.z, evaluate)
+        stretch = change.variance ** (0.5 * share)
+        after = Look.at(moved(share * change.move(), stretch), look.z, evaluate)
         if after.is_better(look):
-            gain = np.inf if after.lost < look.lost else after.elbo - look.elbo
-            return Step(after, gain, *change)
+            break
         is_fenced |= after.lost > look.lost
         share *= _BACK
-    return Step(look, 0.0, *change, is_fenced)
+    else:
+        return Step(look, 0.0, *wanted, is_fenced)
+    limit = _MOST
+    while share == 1.0 and change.is_cut(limit) and limit < _LONGEST:
+        limit *= _MOST
+        further = Look.at(moved(change.move(limit), stretch), look.z, evaluate)
+        if not further.is_better(after):
+            break
+        after = further
+    return Step(after, np.inf if after.lost < look.lost else after.elbo - look.elbo, *wanted)
 
 
 def _linear_fit(z: np.ndarray, pull: np.ndarray, use: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

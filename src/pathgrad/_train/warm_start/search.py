@@ -12,6 +12,8 @@ from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look
 from .outcome import StartOutcome
 
 _SCALES = (0.1, 1.0, 0.01, 1e-3, 1e-5)
+_SCOUTS = 4  # climbs from elsewhere, once a Gaussian is found
+_SPREAD, _NARROW = 1.5, 0.1  # where they begin, and how wide, in units of that Gaussian
 _PROBES = 128  # points tried where the given one has no finite log density
 _FAR_APART = 3.0  # standard deviations, of each of two modes
 
@@ -59,7 +61,17 @@ def search(
         last = climbs[-1]
         if last.outcome is StartOutcome.TIME_USED_UP or _is_confirmed(last, climbs[:-1]):
             break
+    best = _best(climbs)
+    if best.is_over:
+        for scout in _scouts(best.look.gaussian, rng):
+            climbs.append(climb(Look.at(scout, z, evaluate), evaluate, deadline))
     return _judged(climbs)
+
+
+def _scouts(gaussian: AbstractGaussian, rng: np.random.Generator) -> list[AbstractGaussian]:
+    """Return narrow Gaussians at a few places under a wide one, which may cover several modes."""
+    places = gaussian.points(_SPREAD * rng.standard_normal((_SCOUTS, len(gaussian.mean))))
+    return [gaussian.scaled(_NARROW).moved_to(place) for place in places]
 
 
 def _full(mean: np.ndarray, deviation: np.ndarray) -> FullGaussian:
@@ -96,13 +108,18 @@ def _is_confirmed(last: Climb, before: list[Climb]) -> bool:
     return last.is_over and not better and any(c.is_over and last.is_same(c) for c in before)
 
 
-def _judged(climbs: list[Climb]) -> Found:
-    usable = [c for c in climbs if c.outcome.is_usable] or climbs
-
+def _best(climbs: list[Climb]) -> Climb:
     def merit(one: Climb) -> Any:
         return one.is_over, -one.look.lost, one.look.elbo
 
-    best = max(usable, key=merit)
+    best = max([c for c in climbs if c.outcome.is_usable] or climbs, key=merit)
+    # An ELBO is a lower bound on the log normaliser: if there is one, no climb gets above it by going astray.
+    astray = [c for c in climbs if not c.outcome.is_usable and not c.look.lost]
+    return max([best, *(c for c in astray if c.look.elbo > best.look.elbo + 1.0)], key=lambda c: c.look.elbo)
+
+
+def _judged(climbs: list[Climb]) -> Found:
+    best = _best(climbs)
     others: list[Climb] = []
     for one in climbs:
         is_new = all(_is_apart(one, other) for other in (best, *others))
@@ -112,5 +129,7 @@ def _judged(climbs: list[Climb]) -> Found:
 
 
 def _is_apart(one: Climb, other: Climb) -> bool:
+    """Say whether two Gaussians are at different places, or of very different width."""
     a, b = one.look.gaussian, other.look.gaussian
-    return min(a.distance(b), b.distance(a)) > _FAR_APART
+    is_wider = abs(a.log_det - b.log_det) > 2 + 0.1 * len(a.mean)
+    return is_wider or min(a.distance(b), b.distance(a)) > _FAR_APART

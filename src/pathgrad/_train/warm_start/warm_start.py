@@ -22,14 +22,16 @@ _FRESH = 1024  # draws for the ELBO
 
 
 class LocalMode(NamedTuple):
-    """Another place where a climb ended.
+    """Another Gaussian at which a climb ended: around another mode, or a wide one that covers several.
 
     Attributes:
-        location: Mean of the best Gaussian there, with the shape of a point.
+        map: From standard normal draws to those of the Gaussian.
+        location: Its mean, with the shape of a point.
         scale: Standard deviation of each coordinate.
-        elbo: Its ELBO: by how much it is below that of the best one says how much weight it may have.
+        elbo: Its ELBO. How far it is below that of the best one says how much weight the mode may have.
     """
 
+    map: FullAffine | LowRankAffine
     location: np.ndarray
     scale: np.ndarray
     elbo: float
@@ -126,12 +128,15 @@ def _finished(
         outcome = StartOutcome.DISCONTINUOUS
     log_weight = look.log_weight
     error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
-    modes = tuple(
-        LocalMode(c.look.gaussian.mean.reshape(shape), c.look.gaussian.deviation.reshape(shape), c.look.elbo)
-        for c in found.others
-    )
+    modes = tuple(_mode(one.look, shape) for one in found.others)
     ends = look.outside / _FRESH, evaluate.gradients, time.perf_counter() - began, spent
     return WarmStart(affine_of(gaussian, shape), look.elbo, error, kind, outcome, modes, *ends)
+
+
+def _mode(look: Look, shape: tuple[int, ...]) -> LocalMode:
+    gaussian = look.gaussian
+    places = gaussian.mean.reshape(shape), gaussian.deviation.reshape(shape)
+    return LocalMode(affine_of(gaussian, shape), *places, look.elbo)
 
 
 def affine_of(gaussian: AbstractGaussian, shape: tuple[int, ...]) -> FullAffine | LowRankAffine:
