@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._default.contender import Look
+from pathgrad._default.looks import Look
 
 SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1)
 SCALES = np.array([3.0, 0.02])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax.random as jr
 import pytest
+from pathgrad.experiments.fit.density import build as build_fit
 
 import pathgrad as pg
 from pathgrad._bench.options import MeasureOptions
@@ -13,7 +14,6 @@ from pathgrad._cli.main import main
 from pathgrad._runs.rundir import RunDir
 from pathgrad._words.errors import ArgumentError, UserError, as_options, in_python, named
 from pathgrad._words.outcome import Outcome, Stop
-from pathgrad.experiments.fit.density import build as build_fit
 from pathgrad.experiments.fit.experiment import FitOptions
 from pathgrad.experiments.phi4.field import LatticeField
 from pathgrad.experiments.phi4.ladder import ladder

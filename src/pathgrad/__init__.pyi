@@ -116,6 +116,7 @@ from ._train.state import StepInfo as StepInfo
 from ._train.state import TrainState as TrainState
 from ._train.trainer import Trainer as Trainer
 from ._train.trainer import TrainingDiverged as TrainingDiverged
+from ._train.validation import AbstractValidation as AbstractValidation
 from ._train.validation import Validation as Validation
 from ._train.warm_start.method import ScoreRegression as ScoreRegression
 from ._train.warm_start.outcome import StartKind as StartKind
@@ -137,6 +138,7 @@ from ._runs.comparison import Comparison as Comparison
 from ._runs.comparison import Standing as Standing
 from ._runs.comparison import compare_groups as compare_groups
 from ._runs.experiment import AbstractExperiment as AbstractExperiment
+from ._runs.experiment import Decided as Decided
 from ._runs.experiment import OptionsTable as OptionsTable
 from ._runs.experiment import ResultTable as ResultTable
 from ._runs.experiment import find_experiment as find_experiment

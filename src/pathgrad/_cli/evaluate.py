@@ -71,7 +71,7 @@ def _explain(prog: str, words: list[str]) -> int:
     return 0
 
 
-def evaluate(opened: pg.Run, how: Any, *, seed: int, quiet: bool = False) -> None:
+def evaluate(opened: pg.Run, how: Any, *, seed: int, quiet: bool = False, as_json: bool = True) -> None:
     """Evaluate a run, draw its picture, and print the results."""
     is_first = pg.devices.is_first()
     with progress(visible=is_first, passing=True) as show:
@@ -91,6 +91,7 @@ def evaluate(opened: pg.Run, how: Any, *, seed: int, quiet: bool = False) -> Non
         print(f"pathgrad: the picture could not be written: {error.strerror}.", file=sys.stderr)
     if not quiet:
         _print(evaluated, picture)
+    if not quiet and as_json:
         print(json.dumps(result, allow_nan=False))
 
 

@@ -17,10 +17,11 @@ import tyro
 import pathgrad as pg
 from pathgrad._runs.rundir import RunDir
 from pathgrad._runs.status import resume_command
-from pathgrad._train.progress import report
+from pathgrad._train.progress import at_first_use, report
 from pathgrad._words.errors import UserError, as_options
 
 from .arguments import given_words, option_fields, parse, with_first_word
+from .evaluate import evaluate
 from .processes import CpuDevices, Processes
 
 
@@ -139,11 +140,23 @@ def train(
     """Train in a run directory, print the outcome, return the exit code. `again` is the resume command."""
     began = time.monotonic()
     is_first = pg.devices.is_first()
-    with pg.session(experiment, options, out, resumed=resumed, overwrite=where.overwrite) as work:
+    with (
+        at_first_use(visible=is_first) as (tell_deciding, close),
+        pg.session(
+            experiment,
+            options,
+            out,
+            resumed=resumed,
+            overwrite=where.overwrite,
+            tell=tell_deciding,
+            note=print,
+        ) as work,
+    ):
+        close()
         if is_first:
             _print_idle(work)
         below: list[pg.Row] = []
-        row, ended = None, False
+        ended = False
         shown = report(work.training.steps, visible=is_first, max_seconds=work.max_seconds)
         try:
             with _stop_signals(is_first=is_first) as stopped, shown as tell:
@@ -165,8 +178,21 @@ def train(
             text = f"stopped at step {int(work.state.step)} and saved. Continue with: {again}"
             print(f"pathgrad: {text}", file=sys.stderr)
         elif is_first:
-            _summarise(work, row, time.monotonic() - began, below)
+            _summarise(work, time.monotonic() - began, below)
+    if experiment.is_evaluated_at_end and not ended:
+        _evaluate(pg.Run.open(out, experiment))
     return 130 if ended else 0
+
+
+def _evaluate(trained: pg.Run) -> None:
+    """Tell how the training went, evaluate the run, and say what to do next."""
+    is_first = pg.devices.is_first()
+    for line in trained.experiment.story(trained) if is_first else ():
+        print(line)
+    evaluate(trained, trained.experiment.EvaluateOptions(), seed=0, as_json=False)
+    evaluated = pg.Run.open(trained.path, trained.experiment)
+    if is_first:
+        print(*map(as_options, evaluated.experiment.advice(evaluated)), sep="\n")
 
 
 def _print_idle(work: "pg.Session") -> None:
@@ -219,8 +245,8 @@ _LAST = {
 }
 
 
-def _summarise(work: "pg.Session", row: pg.Row | None, wall: float, below: list[pg.Row]) -> None:
-    trainer, path, steps = work.trainer, work.run.path, int(work.state.step)
+def _summarise(work: "pg.Session", wall: float, below: list[pg.Row]) -> None:
+    trainer, path, steps, row = work.trainer, work.run.path, int(work.state.step), work.last
     why = "" if trainer.stopped is None else as_options(trainer.stopped.text)
     if row is None:
         print(f"{path} has nothing to do at step {steps}: {why}. (Raise the limit to train further.)")
@@ -235,7 +261,8 @@ def _summarise(work: "pg.Session", row: pg.Row | None, wall: float, below: list[
     )
     numbers = [form.format(v) for name, form in _LAST.items() if (v := row.value(name)) is not None]
     print(f"Last block: {', '.join(numbers)}.")
-    print(f"Saved in {path}. Next: pathgrad evaluate {shlex.quote(str(path))}")
+    after = "" if work.run.experiment.is_evaluated_at_end else f" Next: {work.run.evaluate_command}"
+    print(f"Saved in {path}.{after}")
     if below:
         print(
             f"Warning: {len(below)} rows of the metrics, the last at step {below[-1].step}, have a loss "

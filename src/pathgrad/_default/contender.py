@@ -4,61 +4,44 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.random as jr
-import numpy as np
 import optax
 from jaxtyping import Array, Key
 
-from .. import metrics
 from .._flow.flow import Flow
-from .._gradients.objectives import ReverseKL
-from .._ingredients.target import Target
-from .._numbers.evaluate import weighted_draws
 from .._train.first_order import FirstOrder
 from .._train.rate import Restarts
 from .._train.row import Row
-from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
 from ..devices import on_one_device
+from .inside import Inside, InsideKL
 from .kinds import Kind
+from .looks import WORTHLESS, Look, Looks
 
 _RATE = 0.01  # Adam's, for a flow of the user's
-_SLOW_STEP = 4e-3  # seconds
-_DRAWS, _FEWER_DRAWS = 65_536, 16_384
-_TOLERATED = 0.02  # nats of ELBO that a lower k-hat may cost
-_LOOKS = 2**30  # folded into the key; rounds use the small numbers
+# Draws of a look: as many as some dozen steps take, and enough for k-hat. (A number that depends on the clock
+# would make two runs with the same options differ.)
+_STEPS_OF_A_LOOK, _FEWEST, _MOST = 128, 16_384, 65_536
 
 
-class Look(NamedTuple):
-    """What the weights of some draws say of a flow: lower bound, effective sample size, tail."""
+class Parts(NamedTuple):
+    """What a contender is trained with."""
 
-    elbo: float
-    ess: float
-    khat: float
-
-    @property
-    def is_good(self) -> bool:
-        """Whether more training would be wasted. K-hat varies by a tenth from look to look."""
-        return self.ess > 0.999 or (self.ess > 0.98 and self.khat < 0.5)
-
-    def beats(self, other: "Look | None") -> bool:
-        """Return whether to keep this flow instead of another."""
-        if other is None or not math.isfinite(other.elbo):
-            return True
-        if not self.elbo > other.elbo - _TOLERATED:
-            return False
-        return self.elbo > other.elbo or self.khat < other.khat
+    objective: InsideKL
+    method: FirstOrder
+    validation: Looks
 
 
-def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
-    """Look at a flow by fresh draws. Any that failed make the look worthless."""
-    log_weight = weighted_draws(flow, target, key=key, n=n)["log_weight"].astype(np.float64)
-    if np.isnan(log_weight).any() or (log_weight == np.inf).any():
-        return Look(-math.inf, 0.0, math.inf)
-    centre = log_weight.max()
-    shifted = (log_weight - centre).astype(np.float32)
-    return Look(float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted)))
+def parts_of(kind: Kind | None, inside: Inside, n: int, first: int) -> Parts:
+    """Return objective, method and validation for a kind of flow; `None` for a flow of the user's."""
+    rate = _RATE if kind is None else kind.learning_rate
+    adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, b2=0.99))
+    method = FirstOrder(adam, n, rate=Restarts(first))
+    return Parts(InsideKL(inside), method, Looks(inside, first, draws_of_a_look(n)))
+
+
+def draws_of_a_look(n: int) -> int:
+    """Return the number of draws of a look, given that of a step."""
+    return max(_FEWEST, min(_MOST, _STEPS_OF_A_LOOK * n))
 
 
 class Round(NamedTuple):
@@ -78,41 +61,63 @@ class Round(NamedTuple):
     look: Look
     seconds: float
 
+    @property
+    def name(self) -> str:
+        """What the flow is called in messages."""
+        return name_of(self.kind)
+
+
+def name_of(kind: Kind | None) -> str:
+    """Return what a flow is called in messages."""
+    return "your flow" if kind is None else kind.value
+
 
 class Contender:
     """A flow in training, its trainer, and the best flow so far.
 
     Attributes:
         kind: Of which kind it is; `None` for a flow of the user's.
+        inside: The target.
         n: Draws of a step.
         first: Steps of the first round.
-        best: The best flow so far; the one to begin with before any round.
-        seen: The look at the best flow.
-        rounds: Rounds taken.
-        kept: The round after which the best flow was found; zero for none.
+        trainer: What trains it.
+        state: The state of training, with the best flow in it.
         failed: Whether training has diverged.
         history: Rows of metrics.
         seconds: Wall time of its rounds and looks, compiling included.
     """
 
     def __init__(
-        self, kind: Kind | None, flow: Flow, target: Target, n: int, first: int, key: Key[Array, ""]
+        self, kind: Kind | None, flow: Flow, inside: Inside, n: int, first: int, key: Key[Array, ""]
     ) -> None:
-        self.kind, self.n, self.first = kind, n, first
-        self.best, self.seen, self.rounds, self.kept = flow, None, 0, 0
+        self.kind, self.inside, self.n, self.first = kind, inside, n, first
         self.failed, self.seconds = False, 0.0
         self.history: list[Row] = []
-        self._target, self._key, self._schedule = target, key, Restarts(first)
-        rate = _RATE if kind is None else kind.learning_rate
-        adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, b2=0.99))
-        method = FirstOrder(adam, n, rate=self._schedule)
-        self._trainer = Trainer(ReverseKL(target), method, key=key)
-        self._state: TrainState = self._trainer.init(flow)
+        objective, method, looks = parts_of(kind, inside, n, first)
+        self._rounds = looks.rounds
+        self.trainer = Trainer(objective, method, key=key, validation=looks)
+        self.state = self.trainer.init(flow)
 
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        return "your flow" if self.kind is None else self.kind.value
+        return name_of(self.kind)
+
+    @property
+    def best(self) -> Flow:
+        """The best flow so far; before any look, the latest."""
+        return on_one_device(self.trainer.result(self.state))
+
+    @property
+    def seen(self) -> Look | None:
+        """The look at the best flow."""
+        return Look.of_best(self.state.best)
+
+    @property
+    def kept(self) -> int:
+        """The round after which the best flow was found; zero for none."""
+        assert self.state.best is not None
+        return self._rounds.ended(int(self.state.best.step))
 
     @property
     def elbo(self) -> float:
@@ -126,41 +131,32 @@ class Contender:
 
     @property
     def draws(self) -> int:
-        """Draws of a look: fewer where steps take long."""
-        steps = max(self.steps, 1)
-        return _DRAWS if self._trainer.seconds / steps < _SLOW_STEP else _FEWER_DRAWS
+        """Draws of a look."""
+        return draws_of_a_look(self.n)
 
     @property
     def steps(self) -> int:
         """Steps taken so far."""
-        return int(self._state.step)
+        return int(self.state.step)
 
     @property
-    def next_seconds(self) -> float:
-        """Training time that the next round will take; zero if that is not known."""
-        if not self.steps:
-            return 0.0
-        return self._trainer.seconds / self.steps * (self._schedule.end(self.rounds + 1) - self.steps)
+    def rounds(self) -> int:
+        """Rounds that are over."""
+        return self._rounds.ended(self.steps)
 
-    def train_round(self, tell: Callable[[Row], None] = lambda row: None) -> None:
-        """Train one more round. If it diverges, the best flow so far stays the best."""
+    def seconds_to(self, rounds: int) -> float:
+        """Return the training time until so many rounds are over; zero if that is not known."""
+        each = self.trainer.seconds / self.steps if self.steps else 0.0
+        return each * (self._rounds.end(rounds) - self.steps)
+
+    def advance(self, tell: Callable[[Row], None] = lambda row: None) -> Look:
+        """Train one more round and look. If that diverges, the best flow so far stays the best."""
+        seen = None
         try:
-            for self._state, row in self._trainer.blocks(self._state, self._schedule.end(self.rounds + 1)):
+            for self.state, row in self.trainer.blocks(self.state, self._rounds.end(self.rounds + 1)):
                 self.history.append(row)
                 tell(row)
+                seen = Look.in_row(row)
         except TrainingDiverged as failure:
-            self.failed, self._state = True, failure.state
-        self.rounds += 1
-
-    def look(self) -> Look:
-        """Look at the flow as it is now, and keep it if it is the best."""
-        flow = on_one_device(self._trainer.result(self._state))
-        seen = look(flow, self._target, key=jr.fold_in(self._key, _LOOKS + self.rounds), n=self.draws)
-        if seen.beats(self.seen):
-            # A copy: the next round overwrites the arrays of the state.
-            self.best, self.seen, self.kept = jax.tree.map(_copied, flow), seen, self.rounds
-        return seen
-
-
-def _copied(leaf):
-    return leaf.copy() if isinstance(leaf, jax.Array) else leaf
+            self.failed, self.state = True, failure.state
+        return seen or WORTHLESS

@@ -9,19 +9,21 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
+from .._flow.defended import defended
 from .._flow.flow import Flow
-from .._flow.whitened import Whitened
-from .._ingredients.defensive import defended
-from .._ingredients.precise import Precise, compare_precisions
+from .._flow.transforms import AbstractBijection
+from .._ingredients.bases import StandardNormal
+from .._ingredients.precise import compare_precisions
 from .._ingredients.target import Target
 from .._numbers.evaluate import evaluate
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import ArgumentError, UserError, named
-from .centred import Centred
 from .clock import Clock
-from .contender import Contender, Look, Round, look
+from .contender import Contender, Round
+from .inside import Inside
 from .kinds import Kind, first_kind, other_kinds
+from .looks import Look, look
 from .plan import Plan
 from .recipe import Recipe
 from .result import Shortfall, TargetFit
@@ -41,16 +43,26 @@ _SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
 _SHORTEST = 100  # steps of the first round, for targets that are slow
 _PROBES = 64  # draws by which precisions are compared
-_START, _FLOWS, _CHECK = range(3)  # folded into the key
+_START, _CHECK = range(2)  # folded into the key
+_MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
 
 
 class Pipeline:
-    """The stages of a fit, and what they have found so far."""
+    """The stages of a fit, and what they have found so far.
+
+    Attributes:
+        clock: The time that it may take.
+        start: What the warm start found; `None` before it, and if there is none.
+        rounds: What each round of training led to, in order.
+    """
 
     def __init__(self, target: Target, recipe: Recipe, clock: Clock, key: Key[Array, ""], tell: Tell) -> None:
         self.target, self.recipe, self.clock, self.key = target, recipe, clock, key
-        self.shape = _shape_of(target)
+        # As `run_keys` in a run directory: for flows, for training, and for all else.
+        self._flow_key, self._training_key, self._other_key = jr.split(key, 3)
+        self.shape = shape_of(target)
         self.dim = math.prod(self.shape)
+        self.start: WarmStart | None = None
         self.rounds: list[Round] = []
         self._tell = tell
 
@@ -60,38 +72,78 @@ class Pipeline:
 
     def run(self) -> TargetFit:
         """Run all stages."""
-        self.tell("warm start")
-        start = self.warm_start()
-        double, inner = self.coordinates(start)
-        best = self.train(inner, start)
-        flow, is_defended = self.defend(best, inner)
+        plan = self.recipe.plan
+        best = self.choose() if plan is None else self._repeated(plan)
+        if plan is None:
+            while not self._is_done(best) and self._has_time_to(best.rounds + 1, best):
+                self._advance(best)
+        flow, is_defended = self.defend(best)
         self.tell("evaluating")
-        found = evaluate(flow, inner, key=jr.fold_in(self.key, _CHECK), n=best.draws)
-        centre = 0.0 if start is None else start.elbo
+        found = evaluate(*best.inside.of(flow), key=self._check_key, n=best.draws)
+        centre = best.inside.centre
         found = dataclasses.replace(found, elbo=found.elbo + centre, log_z=found.log_z + centre)
-        whole = flow if start is None else Flow(flow.base, [*flow.transforms, start.map])
-        plan = Plan(best.kind, best.n, best.first, best.kept, double, is_defended)
         return TargetFit(
-            flow=whole,
+            flow=flow,
             target=self.target,
             evaluation=found,
-            start=start,
-            plan=plan,
+            start=self.start,
+            plan=Plan(best.kind, best.n, best.first, best.kept, best.inside.is_double, is_defended),
             rounds=self.rounds,
             history=best.history,
-            shortfall=self.shortfall(best, start),
+            shortfall=self.shortfall(best),
             seconds=self.clock.spent,
             key=self.key,
         )
+
+    def choose(self) -> Contender:
+        """Find coordinates, train contenders for a round each, and return the best."""
+        inside = self._begun(is_double=self.recipe.double)
+        contenders: list[Contender] = []
+        for kind in self._kinds():
+            if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
+                break
+            contenders.append(self._contender(kind, inside, *self._sizes()))
+            if self._advance(contenders[-1]).ess > _GOOD:
+                break
+        return max(contenders, key=lambda c: c.elbo)
+
+    def rounds_that_fit(self, contender: Contender) -> int:
+        """Return how many rounds of a contender, those over included, end within the time."""
+        rounds = max(1, contender.rounds)
+        most = self.recipe.rounds or _MOST_ROUNDS
+        while rounds < most and self._has_time_to(rounds + 1, contender):
+            rounds += 1
+        return rounds
+
+    def _repeated(self, plan: Plan) -> Contender:
+        """Train as planned."""
+        contender = self._contender(plan.kind, self._begun(is_double=plan.double), plan.n, plan.first)
+        for _ in range(plan.rounds):
+            self._advance(contender)
+        return contender
+
+    def _begun(self, *, is_double: bool | None) -> Inside:
+        """Find coordinates, and return the target in them, as precise as it must be."""
+        self.start = self.warm_start()
+        centre = 0.0 if self.start is None else self.start.elbo
+        inside = Inside(self.target, self.start is not None, centre, is_double=bool(is_double))
+        if is_double is not None:
+            return inside
+        to_target = [] if self.start is None else [self.start.map]
+        _, single = inside.of(Flow(StandardNormal(self.shape), to_target))
+        z = jr.normal(self._check_key, (_PROBES, *self.shape))
+        is_double = _is_single() and not compare_precisions(single, z).is_enough
+        return dataclasses.replace(inside, is_double=is_double)
 
     def warm_start(self) -> WarmStart | None:
         """Find the coordinates in which the target is nearly standard normal."""
         recipe = self.recipe
         if recipe.warm_start is None:
             return None
+        self.tell("warm start")
         started = recipe.warm_start(
             self.target,
-            key=jr.fold_in(self.key, _START),
+            key=jr.fold_in(self._other_key, _START),
             start=recipe.start,
             draws=recipe.draws,
             max_seconds=_WARM_SHARE * self.clock.limit,
@@ -100,41 +152,9 @@ class Pipeline:
             raise UserError(f"There is nothing to fit: {started.outcome.text}.")
         return started
 
-    def coordinates(self, start: WarmStart | None) -> tuple[bool, Target]:
-        """Return the target in those coordinates, near zero, and in as much precision as it needs."""
-        target = self.target if start is None else Whitened(self.target, start.map)
-        centre = 0.0 if start is None else start.elbo
-        if self.recipe.plan is not None:
-            double = self.recipe.plan.double
-        else:
-            z = jr.normal(jr.fold_in(self.key, _CHECK), (_PROBES, *self.shape))
-            double = _is_single() and not compare_precisions(Centred(target, centre), z).is_enough
-        inner = Centred(target, centre)
-        return double, Precise(inner) if double else inner
-
-    def train(self, inner: Target, start: WarmStart | None) -> Contender:
-        """Train until a flow is good, or time is up; return the best contender."""
-        if self.recipe.plan is not None:
-            return self._repeated(self.recipe.plan, inner, start)
-        contenders: list[Contender] = []
-        for kind in self._kinds():
-            if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
-                break
-            contenders.append(self._contender(kind, inner, start, *self._sizes(start)))
-            if self._advance(contenders[-1]).ess > _GOOD:
-                break
-        best = max(contenders, key=lambda c: c.elbo)
-        while not self._is_done(best) and self._has_time_for(best.next_seconds):
-            self._advance(best)
-        return best
-
-    def _repeated(self, plan: Plan, inner: Target, start: WarmStart | None) -> Contender:
-        """Train as planned, without looking."""
-        contender = self._contender(plan.kind, inner, start, plan.n, plan.first)
-        for _ in range(plan.rounds):
-            self._train_round(contender)
-        contender.look()
-        return contender
+    @property
+    def _check_key(self) -> Key[Array, ""]:
+        return jr.fold_in(self._other_key, _CHECK)
 
     def _kinds(self) -> list[Kind | None]:
         """Return the kinds of flow to try, in order."""
@@ -142,44 +162,38 @@ class Pipeline:
             return [None]
         return list(self.recipe.kinds or [first_kind(self.dim), *other_kinds(self.dim)])
 
-    def _sizes(self, start: WarmStart | None) -> tuple[int, int]:
+    def _sizes(self) -> tuple[int, int]:
         """Return the draws of a step, and the steps of the first round."""
         n, first = next((n, first) for limit, n, first in _SIZES if self.dim <= limit)
+        start = self.start
         if start is not None and start.gradients:
             each = start.seconds / start.gradients  # time of a gradient of the target, at most
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
             first = max(_SHORTEST, min(first, int(_FIRST_SHARE * self.clock.left / (n * each))))
         return self.recipe.n or n, self.recipe.first or first
 
-    def _contender(
-        self, kind: Kind | None, inner: Target, start: WarmStart | None, n: int, first: int
-    ) -> Contender:
-        number = 0 if kind is None else 1 + list(Kind).index(kind)
-        key, flow_key = jr.split(jr.fold_in(jr.fold_in(self.key, _FLOWS), number))
-        if kind is None:
-            assert self.recipe.flow is not None
-            flow = self.recipe.flow
+    def _contender(self, kind: Kind | None, inside: Inside, n: int, first: int) -> Contender:
+        to_target = None if self.start is None else self.start.map
+        if kind is not None:
+            flow = new_flow(kind, self.shape, to_target, key=self._flow_key)
         else:
-            flow = kind.flow(self.shape, None if start is None else start.map, key=flow_key)
-        return Contender(kind, flow, inner, n, first, key)
+            assert self.recipe.flow is not None
+            flow = with_map(self.recipe.flow, to_target)
+        return Contender(kind, flow, inside, n, first, self._training_key)
 
     def _advance(self, contender: Contender) -> Look:
         """Train a contender for one more round, look at it, and write it down."""
+
+        def tell(row: Row) -> None:
+            ess = "" if row.value("ess") is None else f", ESS {row.value('ess'):.1%}"
+            self.tell(f"{contender.name}, round {row.value('round'):.0f}, step {row.step}{ess}")
+
         began = self.clock.spent
-        self._train_round(contender)
-        self.tell(f"{contender.name}, looking")
-        seen = contender.look()
+        self.tell(f"{contender.name}, {'training' if contender.steps else 'compiling'}")
+        seen = contender.advance(tell)
         contender.seconds += self.clock.spent - began
         self.rounds.append(Round(contender.kind, contender.rounds, contender.steps, seen, self.clock.spent))
         return seen
-
-    def _train_round(self, contender: Contender) -> None:
-        def tell(row: Row) -> None:
-            ess = "" if row.value("ess") is None else f", ESS {row.value('ess'):.1%}"
-            self.tell(f"{contender.name}, round {contender.rounds + 1}, step {row.step}{ess}")
-
-        self.tell(f"{contender.name}, compiling")
-        contender.train_round(tell)
 
     def _is_done(self, contender: Contender) -> bool:
         """Say whether more rounds are not wanted, or would not help."""
@@ -190,33 +204,55 @@ class Pipeline:
     def _has_time_for(self, seconds: float) -> bool:
         return seconds < self.clock.left - _EVALUATION * self.clock.limit
 
-    def defend(self, best: Contender, inner: Target) -> tuple[Flow, bool]:
-        """Add wider draws to the base, if that makes the tail of the weights lighter."""
-        plan = self.recipe.plan
-        if plan is not None:
-            return (defended(best.best) if plan.defended else best.best), plan.defended
-        seen = best.seen
-        if not self.recipe.defence or seen is None or seen.ess < _DEFENDED or seen.khat < 0:
-            return best.best, False
-        self.tell("trying a defensive base")
-        wider = defended(best.best)
-        after = look(wider, inner, key=jr.fold_in(self.key, _CHECK), n=best.draws)
-        if after.khat < seen.khat and after.ess > _STILL_GOOD:
-            return wider, True
-        return best.best, False
+    def _has_time_to(self, rounds: int, contender: Contender) -> bool:
+        return self._has_time_for(contender.seconds_to(rounds))
 
-    def shortfall(self, best: Contender, start: WarmStart | None) -> Shortfall:
+    def defend(self, best: Contender) -> tuple[Flow, bool]:
+        """Add wider draws to the base, if that makes the tail of the weights lighter."""
+        flow, plan = best.best, self.recipe.plan
+        if plan is not None:
+            is_wanted = plan.defended
+        else:
+            self.tell("trying a defensive base")
+            is_wanted = self.recipe.defence and gains_by_defence(
+                flow, best.inside, best.seen, key=self._check_key, n=best.draws
+            )
+        return (defended(flow) if is_wanted else flow), is_wanted
+
+    def shortfall(self, best: Contender) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""
         if best.is_good or (best.seen is not None and best.seen.ess > _GOOD):
             return Shortfall.NONE
         if best.failed:
             return Shortfall.DIVERGED
-        if self.clock.limit < math.inf and not self._has_time_for(best.next_seconds):
+        if self.clock.limit < math.inf and not self._has_time_to(best.rounds + 1, best):
             return Shortfall.TIME
         return Shortfall.FLOW
 
 
-def _shape_of(target: Target) -> tuple[int, ...]:
+def new_flow(
+    kind: Kind, shape: tuple[int, ...], to_target: AbstractBijection | None, *, key: Key[Array, ""]
+) -> Flow:
+    """Return an untrained flow of a kind, with the map of a warm start behind it."""
+    key = jr.fold_in(key, 1 + list(Kind).index(kind))
+    return with_map(kind.flow(shape, to_target, key=key), to_target)
+
+
+def with_map(flow: Flow, to_target: AbstractBijection | None) -> Flow:
+    """Return a flow with a further map behind it."""
+    return flow if to_target is None else Flow(flow.base, [*flow.transforms, to_target])
+
+
+def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[Array, ""], n: int) -> bool:
+    """Say whether wider draws in the base make the tail of a flow's weights lighter, at little cost."""
+    if seen is None or seen.ess < _DEFENDED or seen.khat < 0 or not isinstance(flow.base, StandardNormal):
+        return False
+    after = look(*inside.of(defended(flow)), key=key, n=n)
+    return after.khat < seen.khat and after.ess > _STILL_GOOD
+
+
+def shape_of(target: Target) -> tuple[int, ...]:
+    """Return the shape of a point of a target that says it."""
     shape = getattr(target, "shape", None)
     if isinstance(shape, tuple):
         return shape

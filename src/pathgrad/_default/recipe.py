@@ -25,9 +25,10 @@ class Recipe:
         n: Draws per step.
         first: Steps of the first round; each later one has twice as many.
         rounds: Rounds at most.
+        double: Whether the target is evaluated in double precision; by default where single is too coarse.
         defence: Whether to add wider draws to the base where that lowers k-hat.
-        plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds` and
-            `defence` are then taken from it.
+        plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds`,
+            `double` and `defence` are then taken from it.
     """
 
     warm_start: Callable[..., WarmStart] | None = warm_start
@@ -38,6 +39,7 @@ class Recipe:
     n: int | None = None
     first: int | None = None
     rounds: int | None = None
+    double: bool | None = None
     defence: bool = True
     plan: Plan | None = None
 

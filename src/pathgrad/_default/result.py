@@ -79,9 +79,8 @@ class TargetFit:
             [] if self.start is None else [f"warm start: {self.start.kind.value}, ELBO {self.start.elbo:.4f}"]
         )
         for one in self.rounds:
-            name = "your flow" if one.kind is None else one.kind.value
             lines.append(
-                f"{name}, round {one.number}, {one.steps} steps: ESS {percent(one.look.ess)}, "
+                f"{one.name}, round {one.number}, {one.steps} steps: ESS {percent(one.look.ess)}, "
                 f"k-hat {one.look.khat:.2f} ({duration(one.seconds)})"
             )
         if self.plan.double:

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
     from .._train.row import Row
+    from .._train.state import TrainState
+    from .._train.trainer import Trainer
     from .problem import AbstractProblem
     from .run import Run
 
@@ -51,6 +53,24 @@ class ResultTable(NamedTuple):
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """What an experiment has decided for a new run, and the training that it did to find out.
+
+    Attributes:
+        options: The options, all that was left open replaced by what was decided.
+        trainer: The trainer of these options, and `state` and `rows` what it has reached with the keys of the
+            run: the run goes on from there. `None` to begin at the beginning.
+        notes: Sentences for the user.
+    """
+
+    options: Any
+    trainer: "Trainer | None" = None
+    state: "TrainState | None" = None
+    rows: "Sequence[Row]" = ()
+    notes: Sequence[str] = ()
+
+
 class AbstractExperiment(abc.ABC):
     """The options of an experiment, the problem they describe, and how its runs are measured and drawn.
 
@@ -68,6 +88,7 @@ class AbstractExperiment(abc.ABC):
         checkpoint_seconds: Seconds of work that a killed run may lose by default.
         cpu_devices: How many devices a CPU with as many cores counts as by default. Two share a batch faster
             than one device with two threads if most of the work is in many small operations.
+        is_evaluated_at_end: Whether `pathgrad` evaluates a run as soon as it is trained.
         first_word: Option that may come first on the command line without its name.
         incidental_options: Options that do not describe what is trained; flat names like `training.seed`.
         shown_options: Options that `problem` and `method` already show, so that labels omit them; flat names.
@@ -81,6 +102,7 @@ class AbstractExperiment(abc.ABC):
     presets: ClassVar[Mapping[str, str]] = {}
     checkpoint_seconds: ClassVar[float] = 10.0
     cpu_devices: ClassVar[int] = 1
+    is_evaluated_at_end: ClassVar[bool] = False
     first_word: ClassVar[str | None] = None
     incidental_options: ClassVar[tuple[str, ...]] = ("training.seed",)
     shown_options: ClassVar[tuple[str, ...]] = ("target", "training.estimator")
@@ -117,6 +139,14 @@ class AbstractExperiment(abc.ABC):
     def build(self, options: Any) -> "AbstractProblem":
         """Return the problem that the options describe."""
 
+    def decided(self, options: Any, tell: Callable[[str, float], None]) -> Decided:
+        """Decide what depends on clocks and measurements, for a new run, before anything is written.
+
+        A resumed run takes the decisions from its options, and so repeats them to the same bits. `tell`
+        receives what is being done, and the share of it that is done.
+        """
+        return Decided(options)
+
     def for_costs(self, options: Any) -> Any:
         """Return the options for `bench`: what does not affect the cost of a gradient may be filled in."""
         return options
@@ -124,6 +154,10 @@ class AbstractExperiment(abc.ABC):
     def begin(self, options: Any, model: "PyTree") -> "tuple[PyTree, dict[str, Any]]":
         """Return the model to start from, given the untrained one, and what to record about its origin."""
         return model, {}
+
+    def training_seconds(self, options: Any) -> float | None:
+        """Return the training time after which a run stops; `None` for no limit."""
+        return options.training.max_seconds
 
     def may_change(self, options: Any) -> tuple[str, ...]:
         """Return the options that may change when a run is resumed, by flat names: those of its length."""
@@ -211,6 +245,14 @@ class AbstractExperiment(abc.ABC):
     def level(self, run: "Run") -> Level | None:
         """Return how far a run can be trusted as it is now; `None` if unknown."""
         return run.verdict.level if run.is_evaluated and run.verdict is not None else None
+
+    def story(self, run: "Run") -> list[str]:
+        """Return what to tell of a training that has just ended, before its evaluation."""
+        return []
+
+    def advice(self, run: "Run") -> Sequence[str]:
+        """Return what to do next, after training and evaluation, with the names of arguments marked."""
+        return []
 
     def tables(self, run: "Run") -> list[ResultTable]:
         """Return further results of a run's evaluation."""

@@ -13,7 +13,7 @@ from .._gradients.objectives import AbstractObjective
 from .._train.method import AbstractMethod
 from .._train.state import TrainState
 from .._train.trainer import Trainer
-from .._train.validation import Validation
+from .._train.validation import AbstractValidation
 from .._words.errors import ArgumentError, named
 
 # Progress callback: receives what is being done, how much of it is done, and how much there is in total.
@@ -25,14 +25,16 @@ class Training:
     """What is trained and how: an untrained model, an objective, a method, and at most so many steps.
 
     `settle` makes the static parts of a model agree with its arrays, for models whose training changes both.
+    `finish` makes the model to use of the trained one.
     """
 
     model: PyTree
     objective: AbstractObjective
     method: AbstractMethod
     steps: int
-    validation: Validation | None = None
+    validation: AbstractValidation | None = None
     settle: Callable[[PyTree], PyTree] | None = None
+    finish: Callable[[PyTree], PyTree] | None = None
 
     def loaded(self, state: TrainState) -> TrainState:
         """Return a state as it was when a checkpoint, which holds arrays alone, was made of it."""
@@ -71,6 +73,13 @@ class AbstractProblem(abc.ABC):
         Override it where `training` loads data that sampling does not need.
         """
         return self.training
+
+    def concluded(self, options: Any, trained: Trained, *, key: Key[Array, ""]) -> Any:
+        """Return the options with what is decided once training is over, such as how to `finish` the model.
+
+        The run then has these options.
+        """
+        return options
 
     @abc.abstractmethod
     def evaluate(self, trained: Trained, how: Any, *, key: Key[Array, ""], tell: Tell) -> Iterator[Findings]:

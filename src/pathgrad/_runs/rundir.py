@@ -57,11 +57,11 @@ class RunDir:
         """
         run = cls(path)
         dump_toml(config)  # it may raise, so before anything is created
-        run._check_free(overwrite=overwrite)
+        run.check_free(overwrite=overwrite)
         with run._reporting("create"):
             run.path.mkdir(parents=True, exist_ok=True)
         with run.locked():
-            run._check_free(overwrite=overwrite)  # another process may have been quicker
+            run.check_free(overwrite=overwrite)  # another process may have been quicker
             with run._reporting("write to"):
                 run._remove_own_files()
             run.write_config(config)
@@ -71,7 +71,7 @@ class RunDir:
         """Remove the run, if there is one, and the directory unless it holds other files."""
         if not (self.path / "config.toml").exists():
             return
-        self._check_free(overwrite=True)
+        self.check_free(overwrite=True)
         with self.locked(), self._reporting("write to"):
             self._remove_own_files()
             (self.path / "config.toml").unlink(missing_ok=True)
@@ -215,7 +215,8 @@ class RunDir:
         except OSError:
             pass  # some network file systems have no locks; training without one beats refusing to train
 
-    def _check_free(self, *, overwrite: bool) -> None:
+    def check_free(self, *, overwrite: bool) -> None:
+        """Raise a `RunError` unless a run may be created here."""
         with self._reporting("look into"):
             names = os.listdir(self.path) if self.path.exists() else []
         held = [name for name in names if name != "lock" and not TEMPORARY.fullmatch(name)]

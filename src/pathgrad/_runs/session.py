@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import devices
-from .._train.progress import report
+from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
 from .._words.errors import ArgumentError, UserError, named
 from .checkpoint import read_header
-from .experiment import AbstractExperiment, build, find_experiment
+from .experiment import AbstractExperiment, Decided, build, find_experiment
 from .options import changes
-from .problem import Training, run_keys
+from .problem import AbstractProblem, Trained, Training, run_keys
 from .provenance import provenance
 from .run import Run
 from .rundir import RunDir
@@ -64,7 +64,11 @@ def train(
     if options is None:
         options = experiment.defaults() if stored is None else stored.settings
     folder = Path("runs") / options.name if out is None else Path(out)
-    with session(experiment, options, folder, resumed=stored, overwrite=overwrite) as work:
+    with (
+        at_first_use(visible=progress) as (tell, close),
+        session(experiment, options, folder, resumed=stored, overwrite=overwrite, tell=tell) as work,
+    ):
+        close()
         with report(work.training.steps, visible=progress, max_seconds=work.max_seconds) as tell:
             for row in work.rows(checkpoint_seconds or experiment.checkpoint_seconds):
                 tell(row)
@@ -79,13 +83,16 @@ class Session:
         run: The run that it writes to.
         state: The latest state. Its arrays are overwritten while `rows` continues.
         max_seconds: Training time after which it stops.
+        last: The latest row of metrics, if this process has made any.
     """
 
     run: Run
+    problem: AbstractProblem
     training: Training
     trainer: Trainer
     state: TrainState
     max_seconds: float | None
+    last: Row | None = None
 
     def rows(self, checkpoint_seconds: float) -> Iterator[Row]:
         """Train to the end, and yield the row of each block. If you stop early, call `save`."""
@@ -93,6 +100,7 @@ class Session:
         try:
             blocks = self.trainer.blocks(self.state, self.training.steps, self.max_seconds)
             for self.state, row in blocks:
+                self.last = row
                 if devices.is_first():
                     self.run.directory.append_metrics(row)
                 yield row
@@ -104,6 +112,18 @@ class Session:
             self.save()
             raise
         self.save()
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Write down what is decided once training is over. A run that is killed here decides it again."""
+        options = self.run.settings
+        trained = Trained(devices.on_one_device(self.trainer.result(self.state)), self.state)
+        concluded = self.problem.concluded(options, trained, key=run_keys(options.training.seed)[2])
+        if concluded != options:
+            config = self.run.config | {"options": dataclasses.asdict(concluded)}
+            self.run = Run(self.run.path, config, self.run.experiment)
+            if devices.is_first():
+                self.run.directory.write_config(config)
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -120,14 +140,27 @@ def session(
     *,
     resumed: Run | None = None,
     overwrite: bool = False,
+    tell: Callable[[str, float], None] = lambda text, share: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Session]:
-    """Create a run directory, or open that of a run to resume, and lock it, ready to train."""
-    options = _settled(experiment, options, resumed)
-    training = build(experiment, options).training
-    # It may raise, so before anything is written.
-    trainer = training.trainer(key=run_keys(options.training.seed)[1])
-    state, origin = None, {}
+    """Create a run directory, or open that of a run to resume, and lock it, ready to train.
+
+    Before that the experiment may decide what is left open (`AbstractExperiment.decided`): `tell` receives
+    its progress, and `note` what it found.
+    """
+    decided = Decided(_settled(experiment, options, resumed))
     if resumed is None:
+        if devices.is_alone():
+            RunDir(out).check_free(overwrite=overwrite)  # deciding may take long
+        decided = experiment.decided(decided.options, tell)
+        for text in decided.notes:
+            note(text)
+    options, trainer, state, origin = decided.options, decided.trainer, decided.state, {}
+    problem = build(experiment, options)
+    training = problem.training
+    # It may raise, so before anything is written.
+    trainer = trainer or training.trainer(key=run_keys(options.training.seed)[1])
+    if resumed is None and state is None:
         model, origin = experiment.begin(options, training.model)
         state = trainer.init(model)
     shared = {"devices": trainer.devices, "processes": jax.process_count()}
@@ -145,10 +178,13 @@ def session(
                 state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # plan again
         elif state is None:  # killed before its first checkpoint: start from scratch
             state = trainer.init(experiment.begin(options, training.model)[0])
-        work = Session(run, training, trainer, state, options.training.max_seconds)
+        limit = experiment.training_seconds(options)
+        work = Session(run, problem, training, trainer, state, limit, *decided.rows[-1:])
         if resumed is not None and devices.is_first():
             run.directory.truncate_metrics(int(state.step))
             run.directory.write_config(run.config)
+        for row in decided.rows if devices.is_first() else ():
+            run.directory.append_metrics(row)
         if newest is None:
             work.save()  # the run that this one starts from may be gone when it is resumed
         _check_same(state, config)

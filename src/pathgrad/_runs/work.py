@@ -29,7 +29,8 @@ def trained(run: Run) -> Trained:
     trainer = shell.trainer(key=jr.key(0))
     # Shapes are enough: the state of a large model with its optimiser is gigabytes.
     state = shell.loaded(checkpoints.load_newest(eqx.filter_eval_shape(trainer.init, shell.model)))
-    return Trained(trainer.result(state), state)
+    model = trainer.result(state)
+    return Trained(model if shell.finish is None else shell.finish(model), state)
 
 
 def sample(run: Run, n: int, *, seed: int, refine: int | None) -> dict[str, np.ndarray]:

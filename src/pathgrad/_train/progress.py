@@ -14,6 +14,7 @@ _PLAIN_SECONDS = 10.0  # between plain lines, so that logs stay readable
 Show = Callable[[str, Sequence[float]], None]
 
 _SHOWN = {
+    "round": "{:.0f}",
     "epoch": "{:.2f}",
     "loss": "{:.4f}",
     "ess": "{:.1%}",
@@ -59,6 +60,24 @@ def progress(text: str = "", *, visible: bool = True, passing: bool = False) -> 
             yield show
     else:
         yield _lines(passing=passing)
+
+
+# Called with a text, and the share of the work that is done.
+Tell = Callable[[str, float], None]
+
+
+@contextlib.contextmanager
+def at_first_use(*, visible: bool = True) -> Iterator[tuple[Tell, Callable[[], None]]]:
+    """Yield a function that shows the progress of work that may not take place, and one that ends it."""
+    with contextlib.ExitStack() as stack:
+        shows: list[Show] = []
+
+        def tell(text: str, share: float) -> None:
+            if not shows:
+                shows.append(stack.enter_context(progress(text, visible=visible, passing=True)))
+            shows[0](text, [share])
+
+        yield tell, stack.close
 
 
 def _lines(*, passing: bool) -> Show:

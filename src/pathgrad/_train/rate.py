@@ -66,6 +66,10 @@ class Restarts(AbstractRate):
         """Return the number of steps in so many rounds."""
         return self.first * (2**rounds - 1)
 
+    def ended(self, step: int) -> int:
+        """Return the number of rounds that are over after so many steps."""
+        return (step // self.first + 1).bit_length() - 1
+
     def __call__(self, step, progress):
         # With whole numbers: a logarithm that is rounded down would begin a round one step late.
         doublings = 31 - lax.clz(jnp.asarray(step // self.first + 1, jnp.int32))

@@ -18,6 +18,7 @@ class Best(eqx.Module):
     loss: Float[Array, ""]  # infinite before the first validation
     step: Int[Array, ""]  # training steps taken to get it
     waiting: Int[Array, ""]  # validations since then that count against patience
+    found: PyTree = None  # what else a validation remembers of it
 
 
 class TrainState(eqx.Module):
@@ -105,11 +106,10 @@ class StepInfo(NamedTuple):
     in_row: Int[Array, "..."] | np.ndarray
 
 
-def begin(model: PyTree, memory: PyTree, *, validates: bool) -> TrainState:
+def begin(model: PyTree, memory: PyTree, best: Best | None = None) -> TrainState:
     """Return the state before the first step."""
-    none = [jnp.zeros((), jnp.int32) for _ in range(6)]  # no array may be in two places of a state
-    best = Best(model, jnp.asarray(jnp.inf, jnp.float32), none[0], none[1]) if validates else None
-    return TrainState(model, memory, none[2], none[3], none[4], best, none[5])
+    none = [jnp.zeros((), jnp.int32) for _ in range(4)]  # no array may be in two places of a state
+    return TrainState(model, memory, none[0], none[1], none[2], best, none[3])
 
 
 def strongly_typed(model: PyTree) -> PyTree:

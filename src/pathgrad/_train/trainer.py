@@ -20,9 +20,7 @@ from ..devices import any_process, of_first_process, several_processes
 from .method import AbstractMethod, AbstractRunner, Block
 from .row import Row
 from .state import StepInfo, TrainState, begin, copied, strongly_typed
-from .validation import Validation
-
-Numbers = dict[str, float | int]  # of a row of metrics, by name
+from .validation import AbstractValidation, Numbers
 
 _VALIDATION = 2**32 - 2  # folded into the training key; steps use the small numbers
 _PLANNED_AFTER = 0.05  # fraction of `max_seconds` after which the number of steps is estimated
@@ -61,7 +59,7 @@ class Trainer:
         method: AbstractMethod,
         *,
         key: Key[Array, ""],
-        validation: Validation | None = None,
+        validation: AbstractValidation | None = None,
         max_failures: int = 10,
         seconds: float = 0.0,
     ) -> None:
@@ -72,7 +70,7 @@ class Trainer:
             method: How to train.
             key: Source of all noise. That of a step depends only on this key and the step's number, so that
                 a resumed run repeats it.
-            validation: How to judge models on other data, if at all.
+            validation: How to judge models on the way, if at all.
             max_failures: Number of skipped steps in a row after which training stops.
             seconds: Training time spent before, for a run that is resumed.
         """
@@ -101,7 +99,8 @@ class Trainer:
     def init(self, model: PyTree) -> TrainState:
         """Return the state before the first step."""
         model = strongly_typed(model)
-        return begin(model, self.method.init(model), validates=self.validation is not None)
+        best = None if self.validation is None else self.validation.begin(model)
+        return begin(model, self.method.init(model), best)
 
     def result(self, state: TrainState) -> PyTree:
         """Return the trained model: the best one, if there was a validation."""
@@ -137,7 +136,9 @@ class Trainer:
             self.seconds += time.perf_counter() - began
             state, numbers = block.state, self._numbers(block)
             if self.validation is not None and self._is_validated(state, end, max_seconds):
-                state, more = self._validated(state, self.validation)
+                key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), int(state.step))
+                mesh = self._runner.mesh
+                state, more = self.validation.validated(state, self.method, key=key, mesh=mesh)
                 numbers |= more
             yield state, Row.of(numbers)
             _stop_if_diverged(state, block.steps, done, self._max_failures)
@@ -182,8 +183,8 @@ class Trainer:
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
         if self._is_over(state, max_seconds):
             self.stopped = Stop.TIME_USED_UP
-        elif self.validation is not None and self.validation.is_out_of_patience(state.best):
-            self.stopped = Stop.PATIENCE_USED_UP
+        elif self.validation is not None and state.best is not None:
+            self.stopped = self.validation.stop(state.best)
         return self.stopped is not None
 
     def _is_over(self, state: TrainState, max_seconds: float | None) -> bool:
@@ -197,9 +198,10 @@ class Trainer:
     def _is_validated(self, state: TrainState, end: int, max_seconds: float | None) -> bool:
         """Say whether a validation is due: regularly, and at the end of a training that has a plan."""
         assert self.validation is not None
-        if int(state.step) % self.validation.every == 0:
+        step = int(state.step)
+        if self.validation.next(step - 1) == step:
             return True
-        is_last = int(state.step) >= end or self._is_over(state, max_seconds)
+        is_last = step >= end or self._is_over(state, max_seconds)
         return is_last and self._needs_horizon
 
     def _length(self, done: int, steps: int | None) -> int:
@@ -208,28 +210,16 @@ class Trainer:
         if steps is not None:
             ends.append(steps - done)
         if self.validation is not None:
-            ends.append(self.validation.every - done % self.validation.every)
+            ends.append(self.validation.next(done) - done)
         return min(ends)
-
-    def _validated(self, state: TrainState, validation: Validation) -> tuple[TrainState, Numbers]:
-        """Validate the model, and keep it if it is the best so far."""
-        assert state.best is not None
-        step = int(state.step)
-        key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), step)
-        model, best, mesh = self.method.result(state), state.best, self._runner.mesh
-        if validation.watch is not None and (change := validation.watch(model, key=key)) is not None:
-            state = state.with_models(change, self.method.init)
-            model, best = self.method.result(state), validation.again(state.best, step, key=key, mesh=mesh)
-        loss = validation.loss(model, step, key=key, mesh=mesh)
-        best = validation.after(best, model, loss, step)
-        state = dataclasses.replace(state, best=best)
-        return state, {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
 
     def _numbers(self, block: Block) -> Numbers:
         """Summarise a block: means over its good steps, and the number of skipped ones."""
         counts = {"step": int(block.state.step), "skipped": int(block.state.skipped)}
         if self.method.needs_horizon and int(block.state.horizon):
             counts["planned_steps"] = int(block.state.horizon)
+        if self.validation is not None:
+            counts |= self.validation.place(int(block.state.step))
         numbers = {"seconds": self.seconds, **counts, **block.numbers}
         good = np.asarray(block.steps.outcome) == Outcome.FINE
         if good.any():

@@ -1,6 +1,8 @@
 """Validation: judge a model on data that it does not learn from, keep the best, and stop in time."""
 
+import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,10 +15,45 @@ from jaxtyping import Array, Float, Key, PyTree
 from .. import devices
 from .._gradients.objectives import AbstractObjective, Batch
 from .._words.errors import ArgumentError, check_at_least_one, named
-from .state import Best, copied
+from .._words.outcome import Stop
+from .method import AbstractMethod
+from .state import Best, TrainState, copied
+
+Numbers = dict[str, float | int]  # of a row of metrics, by name
 
 
-class Validation(eqx.Module):
+class AbstractValidation(eqx.Module):
+    """When to judge the model of a training, how, and when it is time to stop.
+
+    The best model is part of the state, and what is decided about it depends on the state alone: so a resumed
+    training keeps the same one.
+    """
+
+    def begin(self, model: PyTree) -> Best:
+        """Return what is known before the first step: no model has been judged yet."""
+        none = [jnp.zeros((), jnp.int32) for _ in range(2)]  # no array may be in two places of a state
+        return Best(model, jnp.asarray(jnp.inf, jnp.float32), *none)
+
+    @abstractmethod
+    def next(self, step: int) -> int:
+        """Return the first step after this one at which to judge. A block of steps ends there."""
+
+    @abstractmethod
+    def validated(
+        self, state: TrainState, method: AbstractMethod, *, key: Key[Array, ""], mesh: Mesh | None
+    ) -> tuple[TrainState, Numbers]:
+        """Judge a state's model, and keep it if it is the best; return numbers for the row of metrics."""
+
+    @abstractmethod
+    def stop(self, best: Best) -> Stop | None:
+        """Return why to stop, if it is time to."""
+
+    def place(self, step: int) -> Numbers:
+        """Return numbers for the rows of metrics that tell where in the training a step is."""
+        return {}
+
+
+class Validation(AbstractValidation):
     """How often to validate, on what, and with how much patience.
 
     Attributes:
@@ -47,6 +84,24 @@ class Validation(eqx.Module):
             )
         check_at_least_one(every=self.every, n=self.n)
 
+    def next(self, step):
+        return step + self.every - step % self.every
+
+    def validated(self, state, method, *, key, mesh):
+        assert state.best is not None
+        step, model, best = int(state.step), method.result(state), state.best
+        if self.watch is not None and (change := self.watch(model, key=key)) is not None:
+            state = state.with_models(change, method.init)
+            model, best = method.result(state), self.again(state.best, step, key=key, mesh=mesh)
+        loss = self.loss(model, step, key=key, mesh=mesh)
+        best = self.after(best, model, loss, step)
+        numbers = {"validation": loss, "best_validation": float(best.loss), "waiting": int(best.waiting)}
+        return dataclasses.replace(state, best=best), numbers
+
+    def stop(self, best):
+        is_over = self.patience is not None and int(best.waiting) > self.patience
+        return Stop.PATIENCE_USED_UP if is_over else None
+
     def loss(self, model: PyTree, step: int, *, key: Key[Array, ""], mesh: Mesh | None = None) -> float:
         """Return the mean of the objective over all its data, in which every entry counts equally."""
         data = self.objective.data
@@ -76,10 +131,6 @@ class Validation(eqx.Module):
         loss = self.loss(best.model, step, key=key, mesh=mesh)
         known = loss if math.isfinite(loss) else math.inf
         return Best(best.model, jnp.asarray(known, jnp.float32), best.step, best.waiting)
-
-    def is_out_of_patience(self, best: Best | None) -> bool:
-        """Return whether to stop."""
-        return best is not None and self.patience is not None and int(best.waiting) > self.patience
 
 
 @eqx.filter_jit

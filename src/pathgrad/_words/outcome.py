@@ -91,6 +91,7 @@ class Stop(enum.Enum):
 
     STEPS_TAKEN = "all its steps are taken"
     TIME_USED_UP = f"its {named('max_seconds')} are used up"
+    GOOD_ENOUGH = "fresh draws show that the flow is good"
     PATIENCE_USED_UP = f"the validation has not improved for longer than {named('patience')} allows"
 
     @property

@@ -1,1 +1,1 @@
-"""Fit a flow to your own log density."""
+"""Fit your own log density with nothing chosen."""

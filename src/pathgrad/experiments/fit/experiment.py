@@ -1,67 +1,129 @@
-"""Fit a flow to a user's own log density. No JAX here: the command line imports this to print help."""
+"""Fit a user's own log density with nothing chosen. No JAX here: the command line imports this for help."""
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._words.text import duration, percent
 
+from ..density.experiment import absolute
 from ..flows.experiment import AbstractFlowExperiment
-from ..options import FlowOptions, TrainOptions
+from .options import FitOptions
 
-
-@dataclasses.dataclass(frozen=True)
-class FitOptions:
-    """Fit a flow to your own log density: a JAX function of one point, up to a constant.
-
-    The function takes an array of shape (dim,) and returns the log density as a scalar JAX array. It must be
-    finite everywhere.
-    """
-
-    density: str = ""
-    """The function, as package.module:function or path/to/file.py:function.
-    You may also give it as the first argument, without the name of this option."""
-    dim: int = 0
-    """Number of coordinates of a point (required)."""
-    flow: FlowOptions = FlowOptions()
-    training: TrainOptions = TrainOptions()
-
-    @property
-    def name(self) -> str:
-        function = self.density.rpartition(":")[2]
-        return f"fit-{function}-{self.training.method}-s{self.training.seed}"
+# Options of `pathgrad fit` before it chose the flow itself.
+_MOVED = (
+    *("base", "width", "depth", "solver", "solver_steps", "tolerance", "divergence", "probes", "adjoint"),
+    *("optimizer", "estimator", "steps", "newton_steps", "draws_per_parameter", "learning_rate", "beta1"),
+    *("beta2", "decay", "clip", "average", "block"),
+)
+_GOOD_ESS = 0.95  # below which more training is advised
 
 
 class FitExperiment(AbstractFlowExperiment):
-    """Fit a flow to your own log density."""
+    """Fit a user's own log density with nothing chosen."""
 
     name: ClassVar[str] = "fit"
-    summary: ClassVar[str] = "fit a flow to your own JAX log density"
+    summary: ClassVar[str] = "fit your own JAX log density, with nothing to choose"
     Options: ClassVar[type] = FitOptions
     first_word: ClassVar[str | None] = "density"
+    is_evaluated_at_end: ClassVar[bool] = True
     shown_options: ClassVar[tuple[str, ...]] = (*AbstractFlowExperiment.shown_options, "density")
+    # What is decided by measurement may differ between seeds.
+    incidental_options: ClassVar[tuple[str, ...]] = (
+        *("training.seed", "training.batch", "training.first", "training.rounds", "precision"),
+        *("found.centre", "found.defended"),
+    )
 
     @property
     def command(self) -> str:
         return self.name
+
+    def adapted(self, options: Any, /, **given: str) -> Any:
+        """Return the options as they are, once none of those that have moved is given."""
+        if moved := [name for name in _MOVED if name in given]:
+            raise pg.UserError(
+                f"`pathgrad fit` chooses flow and training itself: leave out "
+                f"{', '.join(map(pg.named, moved))}. To choose them, write `pathgrad train density` instead."
+            )
+        return options
+
+    def read(self, options: pg.OptionsTable, where: str) -> Any:
+        """Return the options in a file; say what to do about one of an older version."""
+        if not isinstance(options.get("flow", ""), str):
+            raise pg.UserError(
+                f"{where} was written by pathgrad 0.2 or older, when `fit` was what `train density` is now. "
+                'Write `experiment = "density"` there.'
+            )
+        return super().read(options, where)
 
     def problem(self, options: pg.OptionsTable) -> str:
         """Return the name of the function and its dimension."""
         function = str(options.get("density", "")).rpartition(":")[2]
         return f"{function} in {options.get('dim', '?')} dimensions"
 
+    def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
+        """Return the number of steps in all rounds."""
+        first, rounds = (pg.number_in(options.get("training"), name) for name in ("first", "rounds"))
+        return "step", None if first is None or rounds is None else first * (2**rounds - 1)
+
+    def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
+        return super(AbstractFlowExperiment, self).alike(options)
+
+    def may_change(self, options: FitOptions) -> tuple[str, ...]:
+        return ("training.rounds",)
+
+    def training_seconds(self, options: FitOptions) -> float | None:
+        """Return no limit: the time has become a number of rounds, so that a resumed run repeats it."""
+        return None
+
     def settled(self, options: FitOptions) -> tuple[FitOptions, list[str]]:
         """Make the path of a file absolute, so that the run can be evaluated from any directory."""
-        file, _, function = options.density.rpartition(":")
-        if not file.endswith(".py"):
-            return options, []
-        density = f"{Path(file).expanduser().absolute()}:{function}"
-        return dataclasses.replace(options, density=density), []
+        return dataclasses.replace(options, density=absolute(options.density)), []
+
+    def decided(self, options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decided:
+        """Find coordinates, compare flows, and see how many rounds fit into the time."""
+        from .deciding import decide
+
+        return decide(options, tell)
 
     def build(self, options: FitOptions) -> Any:
-        from .density import build
+        from .problem import build
 
         return build(options)
+
+    def begin(self, options: FitOptions, model: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the untrained flow in the coordinates of a warm start."""
+        from .deciding import begin
+
+        return begin(options, model), {}
+
+    def story(self, run: pg.Run) -> list[str]:
+        """Return what the rounds of training led to."""
+        lines = []
+        for row in run.rows:
+            if row.value("is_good") is None:
+                continue
+            ess, khat = row.value("look_ess"), row.value("look_khat")
+            tail = "" if khat is None else f", k-hat {khat:.2f}"
+            lines.append(
+                f"round {row.value('round'):.0f}, step {row.step}: ESS {percent(ess)}{tail} "
+                f"({duration(row.seconds)} of training)"
+            )
+        return lines
+
+    def advice(self, run: pg.Run) -> Sequence[str]:
+        """Return how to train for longer, if that may help."""
+        ess, is_good = pg.number_in(run.evaluation, "ess"), run.last and run.last.value("is_good")
+        if is_good or ess is None or ess > _GOOD_ESS or run.last is None:
+            return []
+        rounds = int(pg.number_in(run.training, "rounds") or 0)
+        more = duration(2 * run.last.seconds)  # a round is as long as all before it, and a little longer
+        again = f"pathgrad fit {pg.named('out')} {run.path} {pg.named('resume')} {pg.named('rounds')}"
+        return [
+            f"Not good enough yet. One more round of training takes about {more}: {again} {rounds + 1}",
+            f"Or try another {pg.named('flow')}, or transform the parameters of the density.",
+        ]
 
 
 FIT = FitExperiment()

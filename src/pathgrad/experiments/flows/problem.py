@@ -90,7 +90,10 @@ class FlowProblem(pg.AbstractProblem):
             draws=draws,
             divergence=pg.check_divergence(flow, key=key),
         )
-        more, arrays = measurement.finish(evaluation) if measurement else ({}, self._with_contours(kept))
+        if measurement is None:
+            more, arrays = {}, with_contours(kept, self.target)
+        else:
+            more, arrays = measurement.finish(evaluation)
         numbers = dataclasses.asdict(evaluation) | {
             "verdict": evaluation.verdict.to_json(),
             "warnings": evaluation.warnings,
@@ -100,17 +103,6 @@ class FlowProblem(pg.AbstractProblem):
         if self.objective.log_z is not None:
             numbers |= {"log_z_known": self.objective.log_z, "log_z_known_err": self.objective.log_z_err}
         yield pg.Findings(numbers | more, arrays)
-
-    def _with_contours(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Add the target's log density on a grid to two-dimensional draws, for contours."""
-        x = kept["x"][np.isfinite(kept["x"]).reshape(len(kept["x"]), -1).all(axis=1)]
-        if x.shape[1:] != (2,) or len(x) < 2:
-            return kept
-        low, high = np.quantile(x, [0.001, 0.999], axis=0)
-        axes = [np.linspace(a, b, _GRID, dtype=x.dtype) for a, b in zip(low, high, strict=True)]
-        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-        height = np.asarray(jax.jit(jax.vmap(self.target.log_prob))(grid))
-        return kept | {"grid": np.stack(axes), "grid_log_prob": height.reshape(_GRID, _GRID)}
 
     def sample(
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
@@ -126,6 +118,18 @@ class FlowProblem(pg.AbstractProblem):
                 arrays[name][done : done + len(part)] = part
             done += len(chunk["x"])
         return arrays
+
+
+def with_contours(kept: dict[str, np.ndarray], target: pg.Target) -> dict[str, np.ndarray]:
+    """Add the target's log density on a grid to two-dimensional draws, for contours."""
+    x = kept["x"][np.isfinite(kept["x"]).reshape(len(kept["x"]), -1).all(axis=1)]
+    if x.shape[1:] != (2,) or len(x) < 2:
+        return kept
+    low, high = np.quantile(x, [0.001, 0.999], axis=0)
+    axes = [np.linspace(a, b, _GRID, dtype=x.dtype) for a, b in zip(low, high, strict=True)]
+    grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    height = np.asarray(jax.jit(jax.vmap(target.log_prob))(grid))
+    return kept | {"grid": np.stack(axes), "grid_log_prob": height.reshape(_GRID, _GRID)}
 
 
 def _collect(

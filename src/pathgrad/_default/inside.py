@@ -1,0 +1,61 @@
+"""The coordinates in which a flow of a target is trained, and what is minimised there."""
+
+import equinox as eqx
+
+from .._flow.flow import Flow
+from .._flow.whitened import Whitened
+from .._gradients.estimators import AbstractEstimator, PathGradient
+from .._gradients.objectives import AbstractObjective, ReverseKL
+from .._ingredients.precise import Precise
+from .._ingredients.target import Target
+from .centred import Centred
+
+
+class Inside(eqx.Module):
+    """A target as its flows see it: through their own last transform, near zero, and precisely enough.
+
+    The whole flow is what is trained and stored, and its last transform leads to the coordinates of the
+    target. But log densities and gradients are computed before that transform, where numbers are about one.
+
+    Attributes:
+        target: An object with `log_prob(x)` for one point.
+        is_mapped: Whether flows end with the map of a warm start.
+        centre: What is subtracted from the log density.
+        is_double: Whether the target is evaluated in double precision.
+    """
+
+    target: Target
+    is_mapped: bool = eqx.field(static=True)
+    centre: float = eqx.field(static=True)
+    is_double: bool = eqx.field(static=True)
+
+    def of(self, flow: Flow) -> tuple[Flow, Target]:
+        """Return a flow without its map, and the target in the coordinates before it."""
+        target = self.target
+        if self.is_mapped:
+            *inner, to_target = flow.transforms
+            flow, target = Flow(flow.base, inner), Whitened(target, to_target)  # pyright: ignore
+        target = Centred(target, self.centre)
+        return flow, Precise(target) if self.is_double else target
+
+
+class InsideKL(AbstractObjective):
+    """The reverse KL divergence of a flow, computed in the coordinates before its last transform.
+
+    The loss is lower than that of `ReverseKL` by the centre that was subtracted; ESS and KL are the same.
+
+    Attributes:
+        inside: The target.
+        estimator: The estimator of the gradient.
+    """
+
+    inside: Inside
+    estimator: AbstractEstimator = PathGradient()
+
+    def __call__(self, model, batch):
+        flow, target = self.inside.of(model)
+        return ReverseKL(target, self.estimator)(flow, batch)
+
+    def summary(self, each):
+        numbers = dict(ReverseKL().summary(each))
+        return numbers | {"log_z": float(numbers["log_z"]) + self.inside.centre}

@@ -1,0 +1,123 @@
+"""Looks at a flow between rounds of training: by the weights of fresh draws, which need no data."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from .. import metrics
+from .._flow.flow import Flow
+from .._ingredients.target import Target
+from .._numbers.evaluate import weighted_draws
+from .._train.rate import Restarts
+from .._train.row import Row
+from .._train.state import Best, copied
+from .._train.validation import AbstractValidation
+from .._words.outcome import Stop
+from ..devices import on_one_device
+from .inside import Inside
+
+_TOLERATED = 0.02  # nats of ELBO that a lower k-hat may cost
+
+
+class Look(NamedTuple):
+    """What the weights of some draws say of a flow: lower bound, effective sample size, tail."""
+
+    elbo: float
+    ess: float
+    khat: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether more training would be wasted. K-hat varies by a tenth from look to look."""
+        return self.ess > 0.999 or (self.ess > 0.98 and self.khat < 0.5)
+
+    def beats(self, other: "Look | None") -> bool:
+        """Return whether to keep this flow instead of another."""
+        if other is None or not math.isfinite(other.elbo):
+            return True
+        if not self.elbo > other.elbo - _TOLERATED:
+            return False
+        return self.elbo > other.elbo or self.khat < other.khat
+
+    @classmethod
+    def of_best(cls, best: Best | None) -> "Look | None":
+        """Return the look at a training's best model, at the target near zero; `None` if there is none."""
+        if best is None or not int(best.step):
+            return None
+        return cls(*map(float, np.asarray(best.found)))
+
+    @classmethod
+    def in_row(cls, row: Row) -> "Look | None":
+        """Return the look that a row of metrics holds; `None` if its block did not end with a round."""
+        if row.value("is_good") is None:
+            return None
+        worst = WORTHLESS._asdict()
+        found = {name: row.value(f"look_{name}") for name in worst}
+        return cls(**{name: worst[name] if value is None else value for name, value in found.items()})
+
+
+WORTHLESS = Look(-math.inf, 0.0, math.inf)
+
+
+def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
+    """Look at a flow by fresh draws. Any that failed make the look worthless."""
+    log_weight = weighted_draws(flow, target, key=key, n=n)["log_weight"].astype(np.float64)
+    if np.isnan(log_weight).any() or (log_weight == np.inf).any():
+        return WORTHLESS
+    centre = log_weight.max()
+    shifted = jnp.asarray(log_weight - centre, jnp.float32)
+    return Look(float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted)))
+
+
+class Looks(AbstractValidation):
+    """A look at the end of each round of `Restarts`, where the learning rate has fallen to zero.
+
+    Attributes:
+        inside: The target.
+        first: Steps of the first round.
+        n: Draws of a look.
+    """
+
+    inside: Inside
+    first: int = eqx.field(static=True)
+    n: int = eqx.field(static=True)
+
+    @property
+    def rounds(self) -> Restarts:
+        """The rounds of training."""
+        return Restarts(self.first)
+
+    def begin(self, model):
+        worthless = jnp.asarray(WORTHLESS, jnp.float32)
+        return dataclasses.replace(super().begin(model), found=worthless)
+
+    def next(self, step):
+        return self.rounds.end(self.rounds.ended(step) + 1)
+
+    def place(self, step):
+        return {"round": self.rounds.ended(step - 1) + 1}
+
+    def validated(self, state, method, *, key, mesh):
+        assert state.best is not None
+        model = method.result(state)
+        # In the precision of the state, so that a resumed training compares the same numbers.
+        seen = look(*self.inside.of(on_one_device(model)), key=key, n=self.n)
+        found = np.asarray(seen, np.float32)
+        seen = Look(*map(float, found))
+        none = jnp.zeros((), jnp.int32)
+        best = dataclasses.replace(state.best, waiting=state.best.waiting + 1)
+        if seen.beats(Look.of_best(state.best)):
+            loss, step = jnp.asarray(-found[0]), jnp.asarray(state.step, jnp.int32)
+            best = Best(copied(model), loss, step, none, jnp.asarray(found))
+        outside = seen._replace(elbo=seen.elbo + self.inside.centre)
+        numbers = {f"look_{name}": value for name, value in outside._asdict().items()}
+        return dataclasses.replace(state, best=best), numbers | {"is_good": int(seen.is_good)}
+
+    def stop(self, best):
+        seen = Look.of_best(best)
+        return Stop.GOOD_ENOUGH if seen is not None and seen.is_good else None

@@ -1,0 +1,1 @@
+"""Fit a flow of your choice to your own log density."""

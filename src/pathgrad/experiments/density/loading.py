@@ -1,0 +1,113 @@
+"""A user's own log density, named as MODULE:FUNCTION or FILE.py:FUNCTION."""
+
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jaxtyping import Array
+
+import pathgrad as pg
+
+
+def load_density(spec: str) -> Callable[..., Array]:
+    """Import the function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names."""
+    module, name = _module_and_name(spec)
+    density = getattr(module, name, None)
+    if not callable(density):
+        raise _missing(module, spec)
+    return density  # pyright: ignore[reportReturnType]
+
+
+def load_target(spec: str, dim: int | None) -> pg.Target:
+    """Import a target: a function of one point, or an object that has `log_prob` and says its `shape`.
+
+    Args:
+        spec: `MODULE:NAME` or `FILE.py:NAME`.
+        dim: The number of coordinates of a point; `None` if the object says it.
+    """
+    module, name = _module_and_name(spec)
+    found = getattr(module, name, None)
+    shape = getattr(found, "shape", None)
+    if hasattr(found, "log_prob") and not isinstance(found, type):
+        if isinstance(shape, tuple):
+            return _agreeing(found, shape, dim, spec)
+        found = found.log_prob
+    if not callable(found):
+        raise _missing(module, spec)
+    if dim is None or dim < 1:
+        raise pg.ArgumentError(
+            f"{pg.named('dim')}, the number of coordinates of a point, must be given, since {spec} does not "
+            f"say it: at least 1, got {dim}."
+        )
+    return checked(found, dim, spec)
+
+
+def checked(density: Callable[..., Array], dim: int, spec: str) -> pg.LogDensity:
+    """Return a function as a target; report in one line if it does not return a number."""
+    try:
+        return pg.LogDensity(density, (dim,))
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise pg.UserError(
+            f"{spec} failed on one point of {dim} coordinates: {type(error).__name__}: {first}"
+        ) from error
+
+
+def _agreeing(target: Any, shape: tuple[int, ...], dim: int | None, spec: str) -> pg.Target:
+    size = math.prod(shape)
+    if dim not in (None, size):
+        raise pg.ArgumentError(
+            f"{spec} has points of shape {shape}, with {size} coordinates: leave {pg.named('dim')} out, got "
+            f"{dim}."
+        )
+    return target
+
+
+def _module_and_name(spec: str) -> tuple[ModuleType, str]:
+    """Import the module that a specification names; return it with the name in it."""
+    module_name, colon, name = spec.rpartition(":")
+    if not colon or not module_name or not name:
+        raise pg.UserError(
+            f"{spec!r} does not name a function: write MODULE:FUNCTION, or path/to/file.py:FUNCTION."
+        )
+    return _load(module_name), name
+
+
+def _missing(module: ModuleType, spec: str) -> pg.UserError:
+    module_name, _, name = spec.rpartition(":")
+    known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    return pg.UserError(f"{module_name} has no function {name!r}. It has: {', '.join(known) or 'none'}.")
+
+
+def _load(name: str) -> ModuleType:
+    """Import a module by its name, or from a file."""
+    path, is_file = Path(name).expanduser(), name.endswith(".py")
+    if is_file and not path.is_file():
+        raise pg.UserError(f"There is no file {name} (looked in {Path.cwd()}).")
+    # As with `python file.py` and `python -m`, so that it can import the files beside it.
+    sys.path.insert(0, str(path.absolute().parent if is_file else Path.cwd()))
+    try:
+        if not is_file:
+            return importlib.import_module(name)
+        # Under a different name, since an installed package may have the same one.
+        spec = importlib.util.spec_from_file_location(f"_pathgrad_density_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where its classes look for it
+        spec.loader.exec_module(module)
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        if is_file:
+            raise pg.UserError(f"Importing {name} failed: {cause}") from error
+        raise pg.UserError(
+            f"Importing the module {name} failed: {cause}. For a file, write its path with `.py`."
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return module

@@ -1,0 +1,115 @@
+"""The problem of a fit whose decisions are made: training, evaluation and draws."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import pathgrad as pg
+from pathgrad._default.contender import draws_of_a_look, parts_of
+from pathgrad._default.inside import Inside
+from pathgrad._default.looks import Look
+from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
+
+from ..density.loading import load_target
+from ..flows.experiment import FlowEvaluateOptions
+from ..flows.problem import with_contours
+from .deciding import PRECISIONS, kind_of
+from .options import FitOptions
+
+
+def build(options: FitOptions) -> "FitProblem":
+    """Return the problem that the options describe."""
+    target, training = load_target(options.density, options.dim), options.training
+    n, first, rounds = training.batch, training.first, training.rounds
+    if options.flow == "auto" or None in (n, first, rounds) or options.found.coordinates == "unknown":
+        raise pg.UserError(
+            "A fit whose decisions are not made cannot be built. Train it first, or measure the costs of a "
+            "flow of your choice with the experiment `density`."
+        )
+    assert n is not None
+    assert first is not None
+    assert rounds is not None
+    kind, shape = kind_of(options.flow), shape_of(target)
+    to_target = _identity(options.found.coordinates, shape)
+    inside = Inside(target, to_target is not None, options.found.centre, bool(PRECISIONS[options.precision]))
+    parts = parts_of(kind, inside, n, first)
+    flow = new_flow(kind, shape, to_target, key=pg.run_keys(training.seed)[0])
+    finish = pg.defended if options.found.defended else None
+    steps = parts.validation.rounds.end(rounds)
+    return FitProblem(pg.Training(flow, *parts[:2], steps, parts.validation, finish=finish), inside)
+
+
+def _identity(coordinates: str, shape: tuple[int, ...]) -> pg.FullAffine | pg.LowRankAffine | None:
+    """Return a map with the arrays of the one in a checkpoint."""
+    size = int(np.prod(shape))
+    if coordinates == "full":
+        return pg.FullAffine(np.zeros(shape), np.eye(size))
+    return pg.LowRankAffine(np.zeros(shape), np.ones(shape)) if coordinates == "diagonal" else None
+
+
+class FitProblem(pg.AbstractProblem):
+    """The problem of fitting a density with nothing chosen.
+
+    Weights are computed in the coordinates in which the flow is trained, where they keep their digits, and
+    points are shown in those of the density.
+    """
+
+    def __init__(self, training: pg.Training, inside: Inside) -> None:
+        self._training, self.inside = training, inside
+
+    @property
+    def training(self) -> pg.Training:
+        """The flow, and how it is trained."""
+        return self._training
+
+    def concluded(self, options: FitOptions, trained: pg.Trained, *, key: Key[Array, ""]) -> FitOptions:
+        """Decide whether the flow gets a wider base."""
+        n = draws_of_a_look(options.training.batch or 1)
+        seen = Look.of_best(trained.state.best)
+        is_wanted = options.defence and gains_by_defence(trained.model, self.inside, seen, key=key, n=n)
+        return dataclasses.replace(options, found=dataclasses.replace(options.found, defended=is_wanted))
+
+    def _inner(self, model: pg.Flow) -> tuple[pg.Flow, pg.FlowProblem]:
+        """Return the flow without its map, and the problem of fitting it."""
+        flow, target = self.inside.of(model)
+        how = self._training
+        return flow, pg.FlowProblem(pg.Training(flow, pg.ReverseKL(target), how.method, how.steps))
+
+    def evaluate(
+        self,
+        trained: pg.Trained,
+        how: FlowEvaluateOptions,
+        *,
+        key: Key[Array, ""],
+        tell: Callable[[str, int, int], None],
+    ) -> Iterator[pg.Findings]:
+        """Evaluate the flow by its importance weights."""
+        flow, problem = self._inner(trained.model)
+        inner, centre = trained._replace(model=flow), self.inside.centre
+        for numbers, arrays in problem.evaluate(inner, how, key=key, tell=tell):
+            shifted = {name: numbers[name] + centre for name in ("elbo", "log_z")}
+            kept = {"x": self._outside(trained.model, arrays["x"])[0], "log_weight": arrays["log_weight"]}
+            yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
+
+    def sample(
+        self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
+    ) -> dict[str, np.ndarray]:
+        """Draw `x`, `log_q` and `log_weight`."""
+        flow, problem = self._inner(model)
+        arrays = problem.sample(flow, key=key, n=n, refine=refine)
+        x, log_det = self._outside(model, arrays["x"])
+        log_weight = arrays["log_weight"].astype(np.float64) + self.inside.centre
+        return {"x": x, "log_q": arrays["log_q"] - log_det, "log_weight": log_weight}
+
+    def _outside(self, model: pg.Flow, z: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Return points in the coordinates of the density, and the log-determinants there, as doubles."""
+        if not self.inside.is_mapped:
+            return z, 0.0
+        with jax.enable_x64(True):
+            x, log_det = jax.jit(jax.vmap(model.transforms[-1].forward))(jnp.asarray(z, jnp.float64))  # pyright: ignore
+            return np.asarray(x), np.asarray(log_det)
