@@ -169,6 +169,8 @@ def full_affine():
 
 def low_rank_affine():
     return pg.LowRankAffine([0.7, -0.2], [0.5, 2.0], [[0.6], [0.8]], [3.0])
+
+
 def affine_in_space():
     return pg.Affine(jnp.array([0.4, -0.9, 0.1]), jnp.array([-0.5, 0.3, 0.2]))
 

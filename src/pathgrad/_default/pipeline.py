@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key
 
+from .._flow.defended import defended
 from .._flow.flow import Flow
 from .._flow.whitened import Whitened
-from .._ingredients.defensive import defended
 from .._ingredients.precise import Precise, compare_precisions
 from .._ingredients.target import Target
 from .._numbers.evaluate import evaluate
