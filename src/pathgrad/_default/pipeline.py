@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 from .._flow.defended import defended
 from .._flow.flow import Flow
 from .._flow.whitened import Whitened
+from .._ingredients.bases import StandardNormal
 from .._ingredients.precise import Precise, compare_precisions
 from .._ingredients.target import Target
 from .._numbers.evaluate import evaluate
@@ -195,8 +196,9 @@ class Pipeline:
         plan = self.recipe.plan
         if plan is not None:
             return (defended(best.best) if plan.defended else best.best), plan.defended
-        seen = best.seen
-        if not self.recipe.defence or seen is None or seen.ess < _DEFENDED or seen.khat < 0:
+        seen, can_be = best.seen, isinstance(best.best.base, StandardNormal)
+        is_wanted = self.recipe.defence and can_be and seen is not None
+        if not is_wanted or seen.ess < _DEFENDED or seen.khat < 0:
             return best.best, False
         self.tell("trying a defensive base")
         wider = defended(best.best)
