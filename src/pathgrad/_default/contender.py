@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
@@ -57,7 +58,7 @@ def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
     if np.isnan(log_weight).any() or (log_weight == np.inf).any():
         return Look(-math.inf, 0.0, math.inf)
     centre = log_weight.max()
-    shifted = (log_weight - centre).astype(np.float32)
+    shifted = jnp.asarray(log_weight - centre, float)
     return Look(float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted)))
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -50,7 +51,7 @@ class Pipeline:
 
     def __init__(self, target: Target, recipe: Recipe, clock: Clock, key: Key[Array, ""], tell: Tell) -> None:
         self.target, self.recipe, self.clock, self.key = target, recipe, clock, key
-        self.shape = _shape_of(target)
+        self.shape = shape_of(target)
         self.dim = math.prod(self.shape)
         self.rounds: list[Round] = []
         self._tell = tell
@@ -218,7 +219,8 @@ class Pipeline:
         return Shortfall.FLOW
 
 
-def _shape_of(target: Target) -> tuple[int, ...]:
+def shape_of(target: Any) -> tuple[int, ...]:
+    """Return the shape of a target's points; raise if it does not say."""
     shape = getattr(target, "shape", None)
     if isinstance(shape, tuple):
         return shape
