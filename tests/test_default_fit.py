@@ -153,7 +153,7 @@ def test_options_of_the_other_form_are_refused():
     with pytest.raises(pg.ArgumentError, match="needs a `key`"):
         pg.fit(pg.Flow(pg.StandardNormal((2,)), []), TARGET, steps=10)
     with pytest.raises(pg.ArgumentError, match="must be positive"):
-        pg.fit(TARGET, max_seconds=0)
+        pg.fit(TARGET, max_seconds=0.0)
 
 
 @pytest.mark.parametrize(

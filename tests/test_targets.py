@@ -115,7 +115,7 @@ def test_normaliser_of_many_wells():
 
 
 def test_samples_of_wells_and_blobs():
-    keys = jr.split(jr.key(5), 20_000)
+    keys = jr.split(jr.key(5), 10_000)
     x = np.asarray(jax.vmap(lambda key: ManyWells(2).sample(key=key))(keys))
     norm = integrate.quad(lambda u: math.exp(0.5 * u + 6 * u**2 - u**4), -6, 6)[0]
 

@@ -13,6 +13,7 @@ from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import Record, duration, number, stopwatch, write_spread
 from pathgrad._runs.provenance import provenance
 
+from . import bench_targets
 from .arguments import given_words, option_fields, parse, with_first_word
 from .tables import print_table
 
@@ -40,8 +41,10 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(prog: str, words: list[str]) -> int:
-    """Measure the experiment that the last word of the command names."""
+    """Measure the experiment that the last word of the command names, or fit the targets."""
     say, what = stopwatch(), prog.split()[-1]
+    if what == "targets":
+        return bench_targets.run(prog, words)
     name, table = ALIASES.get(what, (what, None))
     experiment = pg.find_experiment(name)
     fields = option_fields(experiment)[: None if table is None else 1]  # an alias has no presets

@@ -21,6 +21,7 @@ COMMANDS = {
     "data verify": "check data files against their known hashes",
     "data download": "download data sets from their original sources",
     "demo": "compare path and total gradient on one small target, in a minute",
+    "bench targets": "fit densities with known answers, and compare with published numbers",
     "bench cnf": "measure the time and memory of a training gradient, by estimator",
 }
 

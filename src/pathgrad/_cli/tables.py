@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-_TEXT_COLUMNS = ("run", "problem", "method", "seeds", "gradient", "observable", "data set", "state")
+_TEXT_COLUMNS = (
+    "run", "problem", "method", "seeds", "gradient", "observable", "data set", "state", "target", "verdict",
+)  # fmt: skip
 
 Rows = Sequence[Sequence[str]]
 

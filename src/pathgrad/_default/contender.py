@@ -31,12 +31,12 @@ class Parts(NamedTuple):
     validation: Looks
 
 
-def parts_of(kind: Kind | None, inside: Inside, n: int, first: int) -> Parts:
+def parts_of(kind: Kind | None, inside: Inside, n: int, first: int, look_draws: int) -> Parts:
     """Return objective, method and validation for a kind of flow; `None` for a flow of the user's."""
     rate = _RATE if kind is None else kind.learning_rate
     adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, b2=0.99))
     method = FirstOrder(adam, n, rate=Restarts(first))
-    return Parts(InsideKL(inside), method, Looks(inside, first, draws_of_a_look(n)))
+    return Parts(InsideKL(inside), method, Looks(inside, first, look_draws))
 
 
 def draws_of_a_look(n: int) -> int:
@@ -80,6 +80,7 @@ class Contender:
         inside: The target.
         n: Draws of a step.
         first: Steps of the first round.
+        look_draws: Draws of a look.
         trainer: What trains it.
         state: The state of training, with the best flow in it.
         failed: Whether training has diverged.
@@ -88,12 +89,19 @@ class Contender:
     """
 
     def __init__(
-        self, kind: Kind | None, flow: Flow, inside: Inside, n: int, first: int, key: Key[Array, ""]
+        self,
+        kind: Kind | None,
+        flow: Flow,
+        inside: Inside,
+        n: int,
+        first: int,
+        look_draws: int,
+        key: Key[Array, ""],
     ) -> None:
-        self.kind, self.inside, self.n, self.first = kind, inside, n, first
+        self.kind, self.inside, self.n, self.first, self.look_draws = kind, inside, n, first, look_draws
         self.failed, self.seconds = False, 0.0
         self.history: list[Row] = []
-        objective, method, looks = parts_of(kind, inside, n, first)
+        objective, method, looks = parts_of(kind, inside, n, first, look_draws)
         self._rounds = looks.rounds
         self.trainer = Trainer(objective, method, key=key, validation=looks)
         self.state = self.trainer.init(flow)
@@ -128,11 +136,6 @@ class Contender:
     def is_good(self) -> bool:
         """Whether more training would be wasted."""
         return self.seen is not None and self.seen.is_good
-
-    @property
-    def draws(self) -> int:
-        """Draws of a look."""
-        return draws_of_a_look(self.n)
 
     @property
     def steps(self) -> int:

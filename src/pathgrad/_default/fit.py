@@ -16,7 +16,7 @@ from .._train.progress import progress as shown
 from .._train.state import TrainState
 from .._words.errors import ArgumentError, named
 from .clock import Clock
-from .pipeline import Pipeline
+from .pipeline import Pipeline, shape_of
 from .recipe import Recipe
 from .result import TargetFit
 
@@ -101,6 +101,7 @@ def fit(
             f"{', '.join(map(named, given))}: for a model of yours, with an {named('objective')}. For a "
             f"target alone, give a {named('recipe')}."
         )
+    shape_of(model)
     return fit_target(model, key=key, max_seconds=max_seconds, recipe=recipe, progress=progress)
 
 

@@ -69,7 +69,7 @@ def first_kind(dim: int) -> Kind:
 
 def other_kinds(dim: int) -> list[Kind]:
     """Return the kinds to try if the first one falls short, the most promising first."""
-    if dim == 1:
+    if dim == 1 or dim > _LEARNED:
         return []
     others = [Kind.NETWORK] if dim <= _SMOOTH else []
     return [*others, Kind.COUPLINGS_TIED]

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -20,7 +21,7 @@ from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import ArgumentError, UserError, named
 from .clock import Clock
-from .contender import Contender, Round
+from .contender import Contender, Round, draws_of_a_look
 from .inside import Inside
 from .kinds import Kind, first_kind, other_kinds
 from .looks import Look, look
@@ -79,7 +80,7 @@ class Pipeline:
                 self._advance(best)
         flow, is_defended = self.defend(best)
         self.tell("evaluating")
-        found = evaluate(*best.inside.of(flow), key=self._check_key, n=best.draws)
+        found = evaluate(*best.inside.of(flow), key=self._check_key, n=best.look_draws)
         centre = best.inside.centre
         found = dataclasses.replace(found, elbo=found.elbo + centre, log_z=found.log_z + centre)
         return TargetFit(
@@ -179,7 +180,8 @@ class Pipeline:
         else:
             assert self.recipe.flow is not None
             flow = with_map(self.recipe.flow, to_target)
-        return Contender(kind, flow, inside, n, first, self._training_key)
+        look_draws = self.recipe.look_draws or draws_of_a_look(n)
+        return Contender(kind, flow, inside, n, first, look_draws, self._training_key)
 
     def _advance(self, contender: Contender) -> Look:
         """Train a contender for one more round, look at it, and write it down."""
@@ -215,7 +217,7 @@ class Pipeline:
         else:
             self.tell("trying a defensive base")
             is_wanted = self.recipe.defence and gains_by_defence(
-                flow, best.inside, best.seen, key=self._check_key, n=best.draws
+                flow, best.inside, best.seen, key=self._check_key, n=best.look_draws
             )
         return (defended(flow) if is_wanted else flow), is_wanted
 
@@ -251,8 +253,8 @@ def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[
     return after.khat < seen.khat and after.ess > _STILL_GOOD
 
 
-def shape_of(target: Target) -> tuple[int, ...]:
-    """Return the shape of a point of a target that says it."""
+def shape_of(target: Any) -> tuple[int, ...]:
+    """Return the shape of a target's points; raise if it does not say."""
     shape = getattr(target, "shape", None)
     if isinstance(shape, tuple):
         return shape

@@ -65,6 +65,12 @@ class TargetFit:
     seconds: float
     key: Key[Array, ""]
 
+    @property
+    def gradients(self) -> int:
+        """Gradients of the target that were computed, for all flows that were tried."""
+        taken = {one.kind: one.steps for one in self.rounds}  # the last round of each
+        return (0 if self.start is None else self.start.gradients) + self.plan.n * sum(taken.values())
+
     def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> Float[Array, "n *event"]:
         """Return independent draws of the flow."""
         key = jr.fold_in(self.key, 2**31) if key is None else key

@@ -31,7 +31,7 @@ def load_target(spec: str, dim: int | None) -> pg.Target:
         dim: The number of coordinates of a point; `None` if the object says it.
     """
     module, name = _module_and_name(spec)
-    found = getattr(module, name, None)
+    found: Any = getattr(module, name, None)
     shape = getattr(found, "shape", None)
     if hasattr(found, "log_prob") and not isinstance(found, type):
         if isinstance(shape, tuple):

@@ -37,6 +37,7 @@ def recipe_of(options: FitOptions) -> Recipe:
         n=training.batch,
         first=training.first,
         rounds=training.rounds,
+        look_draws=training.look_draws,
         double=PRECISIONS[options.precision],
         defence=options.defence,
         **more,
@@ -74,7 +75,11 @@ def decide(options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decide
 def _with_decisions(options: FitOptions, pipeline: Pipeline, best: Contender) -> FitOptions:
     assert best.kind is not None
     training = dataclasses.replace(
-        options.training, batch=best.n, first=best.first, rounds=pipeline.rounds_that_fit(best)
+        options.training,
+        batch=best.n,
+        first=best.first,
+        rounds=pipeline.rounds_that_fit(best),
+        look_draws=best.look_draws,
     )
     found = dataclasses.replace(
         options.found, coordinates=_coordinates(pipeline), centre=best.inside.centre, defended=False

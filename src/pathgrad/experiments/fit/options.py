@@ -20,6 +20,8 @@ class FitTrainOptions:
     rounds: int | None = None
     """Rounds at most; training ends earlier if the flow is good. By default as many as fit into the time.
     With --resume you may raise it, to train for longer."""
+    look_draws: int | None = None
+    """Fresh draws by which the flow is judged after each round. By default 16384 to 65536."""
     seed: int = 0
     """Seed of all random numbers."""
 

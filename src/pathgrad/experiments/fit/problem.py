@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import pathgrad as pg
-from pathgrad._default.contender import draws_of_a_look, parts_of
+from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
-from pathgrad._default.looks import Look
+from pathgrad._default.looks import Look, Looks
 from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
 
 from ..density.loading import load_target
@@ -25,19 +25,18 @@ from .options import FitOptions
 def build(options: FitOptions) -> "FitProblem":
     """Return the problem that the options describe."""
     target, training = load_target(options.density, options.dim), options.training
-    n, first, rounds = training.batch, training.first, training.rounds
-    if options.flow == "auto" or None in (n, first, rounds) or options.found.coordinates == "unknown":
+    numbers = training.batch, training.first, training.rounds, training.look_draws
+    known = [number for number in numbers if number is not None]
+    if options.flow == "auto" or options.found.coordinates == "unknown" or len(known) < len(numbers):
         raise pg.UserError(
             "A fit whose decisions are not made cannot be built. Train it first, or measure the costs of a "
             "flow of your choice with the experiment `density`."
         )
-    assert n is not None
-    assert first is not None
-    assert rounds is not None
+    n, first, rounds, look_draws = known
     kind, shape = kind_of(options.flow), shape_of(target)
     to_target = _identity(options.found.coordinates, shape)
     inside = Inside(target, to_target is not None, options.found.centre, bool(PRECISIONS[options.precision]))
-    parts = parts_of(kind, inside, n, first)
+    parts = parts_of(kind, inside, n, first, look_draws)
     flow = new_flow(kind, shape, to_target, key=pg.run_keys(training.seed)[0])
     finish = pg.defended if options.found.defended else None
     steps = parts.validation.rounds.end(rounds)
@@ -69,9 +68,9 @@ class FitProblem(pg.AbstractProblem):
 
     def concluded(self, options: FitOptions, trained: pg.Trained, *, key: Key[Array, ""]) -> FitOptions:
         """Decide whether the flow gets a wider base."""
-        n = draws_of_a_look(options.training.batch or 1)
-        seen = Look.of_best(trained.state.best)
-        is_wanted = options.defence and gains_by_defence(trained.model, self.inside, seen, key=key, n=n)
+        looks, seen = self._training.validation, Look.of_best(trained.state.best)
+        assert isinstance(looks, Looks)
+        is_wanted = options.defence and gains_by_defence(trained.model, self.inside, seen, key=key, n=looks.n)
         return dataclasses.replace(options, found=dataclasses.replace(options.found, defended=is_wanted))
 
     def _inner(self, model: pg.Flow) -> tuple[pg.Flow, pg.FlowProblem]:
@@ -110,6 +109,8 @@ class FitProblem(pg.AbstractProblem):
         """Return points in the coordinates of the density, and the log-determinants there, as doubles."""
         if not self.inside.is_mapped:
             return z, 0.0
+        to_target = model.transforms[-1]
+        assert isinstance(to_target, pg.AbstractBijection)
         with jax.enable_x64(True):
-            x, log_det = jax.jit(jax.vmap(model.transforms[-1].forward))(jnp.asarray(z, jnp.float64))  # pyright: ignore
+            x, log_det = jax.jit(jax.vmap(to_target.forward))(jnp.asarray(z, jnp.float64))  # pyright: ignore
             return np.asarray(x), np.asarray(log_det)
