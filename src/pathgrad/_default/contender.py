@@ -97,11 +97,18 @@ class Contender:
     """
 
     def __init__(
-        self, kind: Kind | None, flow: Flow, target: Target, n: int, first: int, key: Key[Array, ""]
+        self,
+        kind: Kind | None,
+        flow: Flow,
+        target: Target,
+        n: int,
+        first: int,
+        key: Key[Array, ""],
+        look_draws: int | None = None,
     ) -> None:
         self.kind, self.n, self.first = kind, n, first
         self.best, self.seen, self.rounds, self.kept = flow, None, 0, 0
-        self.failed, self.seconds = False, 0.0
+        self.failed, self.seconds, self._look_draws = False, 0.0, look_draws
         self.history: list[Row] = []
         self._target, self._key, self._schedule = target, key, Restarts(first)
         rate = _RATE if kind is None else kind.learning_rate
@@ -128,6 +135,8 @@ class Contender:
     @property
     def draws(self) -> int:
         """Draws of a look: fewer where steps take long."""
+        if self._look_draws is not None:
+            return self._look_draws
         steps = max(self.steps, 1)
         return _DRAWS if self._trainer.seconds / steps < _SLOW_STEP else _FEWER_DRAWS
 

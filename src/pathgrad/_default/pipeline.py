@@ -163,7 +163,7 @@ class Pipeline:
             flow = self.recipe.flow
         else:
             flow = kind.flow(self.shape, None if start is None else start.map, key=flow_key)
-        return Contender(kind, flow, inner, n, first, key)
+        return Contender(kind, flow, inner, n, first, key, self.recipe.look_draws)
 
     def _advance(self, contender: Contender) -> Look:
         """Train a contender for one more round, look at it, and write it down."""

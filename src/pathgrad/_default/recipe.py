@@ -25,6 +25,7 @@ class Recipe:
         n: Draws per step.
         first: Steps of the first round; each later one has twice as many.
         rounds: Rounds at most.
+        look_draws: Fresh draws by which a flow is judged after a round, and at the end.
         defence: Whether to add wider draws to the base where that lowers k-hat.
         plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds` and
             `defence` are then taken from it.
@@ -38,10 +39,11 @@ class Recipe:
     n: int | None = None
     first: int | None = None
     rounds: int | None = None
+    look_draws: int | None = None
     defence: bool = True
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds)
+        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds, look_draws=self.look_draws)
         if self.flow is not None and self.kinds:
             raise ArgumentError(f"Give a {named('flow')} or {named('kinds')} of flows to try, not both.")
