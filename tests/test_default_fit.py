@@ -12,7 +12,7 @@ import pytest
 import pathgrad as pg
 from pathgrad._default.looks import Look
 
-SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1)
+SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1, look_draws=4096)
 SCALES = np.array([3.0, 0.02])
 SHIFT = np.array([40.0, -7.0])
 
@@ -56,7 +56,7 @@ def test_draws_and_densities_are_in_the_coordinates_of_the_target(fit):
 
 
 def test_a_plan_repeats_a_fit_to_the_same_bits(fit):
-    again = pg.fit(TARGET, recipe=pg.Recipe(plan=fit.plan), key=jr.key(1))
+    again = pg.fit(TARGET, recipe=pg.Recipe(plan=fit.plan, look_draws=4096), key=jr.key(1))
     assert again.plan == fit.plan
     np.testing.assert_array_equal(again.sample(5), fit.sample(5))
     assert pg.Plan.from_json(fit.plan.to_json()) == fit.plan
@@ -94,7 +94,7 @@ def test_without_a_warm_start_a_flow_begins_at_a_standard_normal():
 
 def test_a_flow_of_the_user_is_used_as_it_is():
     flow = pg.Flow(pg.StandardNormal((2,)), [pg.Affine.identity((2,))])
-    found = pg.fit(TARGET, recipe=pg.Recipe(flow=flow, n=64, first=20, rounds=1))
+    found = pg.fit(TARGET, recipe=pg.Recipe(flow=flow, n=64, first=20, rounds=1, look_draws=1000))
     assert found.plan.kind is None
     assert jax.tree.structure(found.flow.transforms[0]) == jax.tree.structure(flow.transforms[0])
     assert isinstance(found.flow.transforms[-1], pg.FullAffine)

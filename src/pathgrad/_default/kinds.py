@@ -39,7 +39,7 @@ class Kind(enum.Enum):
         tied = lambda: _tied(dim, to_target, key=keys[1])  # noqa: E731
         match self:
             case Kind.COUPLINGS:
-                return couplings()
+                return [*couplings()]
             case Kind.TIED:
                 return [tied()]
             case Kind.COUPLINGS_TIED:

@@ -16,7 +16,7 @@ from .._numbers.evaluate import weighted_draws
 from .._train.rate import Restarts
 from .._train.row import Row
 from .._train.state import Best, copied
-from .._train.validation import AbstractValidation
+from .._train.validation import AbstractValidation, Numbers
 from .._words.outcome import Stop
 from ..devices import on_one_device
 from .inside import Inside
@@ -99,7 +99,7 @@ class Looks(AbstractValidation):
     def next(self, step):
         return self.rounds.end(self.rounds.ended(step) + 1)
 
-    def place(self, step):
+    def place(self, step) -> Numbers:
         return {"round": self.rounds.ended(step - 1) + 1}
 
     def validated(self, state, method, *, key, mesh):

@@ -39,4 +39,4 @@ class Plan:
     def from_json(cls, stored: dict[str, Any]) -> "Plan":
         """Read what `to_json` wrote."""
         kind = stored["kind"]
-        return cls(**(stored | {"kind": None if kind is None else Kind[kind.upper()]}))
+        return cls(**{**stored, "kind": None if kind is None else Kind[kind.upper()]})

@@ -26,6 +26,7 @@ class Recipe:
         first: Steps of the first round; each later one has twice as many.
         rounds: Rounds at most.
         double: Whether the target is evaluated in double precision; by default where single is too coarse.
+        look_draws: Fresh draws by which a flow is judged after a round, and at the end.
         defence: Whether to add wider draws to the base where that lowers k-hat.
         plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds`,
             `double` and `defence` are then taken from it.
@@ -40,10 +41,11 @@ class Recipe:
     first: int | None = None
     rounds: int | None = None
     double: bool | None = None
+    look_draws: int | None = None
     defence: bool = True
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds)
+        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds, look_draws=self.look_draws)
         if self.flow is not None and self.kinds:
             raise ArgumentError(f"Give a {named('flow')} or {named('kinds')} of flows to try, not both.")

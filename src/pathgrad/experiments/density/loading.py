@@ -37,14 +37,15 @@ def load_target(spec: str, dim: int | None) -> pg.Target:
         if isinstance(shape, tuple):
             return _agreeing(found, shape, dim, spec)
         found = found.log_prob
-    if not callable(found):
+    density: Any = found
+    if not callable(density):
         raise _missing(module, spec)
     if dim is None or dim < 1:
         raise pg.ArgumentError(
             f"{pg.named('dim')}, the number of coordinates of a point, must be given, since {spec} does not "
             f"say it: at least 1, got {dim}."
         )
-    return checked(found, dim, spec)
+    return checked(density, dim, spec)
 
 
 def checked(density: Callable[..., Array], dim: int, spec: str) -> pg.LogDensity:
