@@ -112,7 +112,8 @@ class Looks(AbstractValidation):
         none = jnp.zeros((), jnp.int32)
         best = dataclasses.replace(state.best, waiting=state.best.waiting + 1)
         if seen.beats(Look.of_best(state.best)):
-            loss, step = jnp.asarray(-found[0]), jnp.asarray(state.step, jnp.int32)
+            # New arrays: no array may be in two places of a state.
+            loss, step = jnp.asarray(-found[0]), jnp.asarray(int(state.step), jnp.int32)
             best = Best(copied(model), loss, step, none, jnp.asarray(found))
         outside = seen._replace(elbo=seen.elbo + self.inside.centre)
         numbers = {f"look_{name}": value for name, value in outside._asdict().items()}
