@@ -175,10 +175,10 @@ def test_autoencoder_gradient_needs_no_images(traced, capsys):
 def test_own_density_is_measured_too(traced, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def log_prob(x):\n    return -(x**2).sum()\n")
-    words = "bench fit mine.py:log_prob --dim 3 --width 8 --depth 1 --json"
+    words = "bench density mine.py:log_prob --dim 3 --width 8 --depth 1 --json"
     assert main(words.split()) == 0
     record = json.loads(capsys.readouterr().out)
-    assert (record["what"], record["dim"], record["parameters"]) == ("fit", 3, 8 * 5 + 3 * 10 + 6)
+    assert (record["what"], record["dim"], record["parameters"]) == ("density", 3, 8 * 5 + 3 * 10 + 6)
 
 
 @pytest.mark.parametrize(

@@ -92,21 +92,21 @@ def test_help_names_every_command_and_is_quick():
     )
     seconds = time.perf_counter() - began
     assert shown.returncode == 0
-    for command in ("train toy", "fit", "evaluate", "sample", "compare", "demo"):
+    for command in ("train toy", "train density", "fit", "evaluate", "sample", "compare", "demo"):
         assert f"\n  {command}" in shown.stdout
     # What makes it quick, and does not depend on how busy the machine is:
     assert not any(f" {heavy}\n" in shown.stderr for heavy in ("jax", "matplotlib", "tyro", "scipy"))
     assert seconds < 5
 
 
-@pytest.mark.parametrize("command", ["train toy", "fit", "sample", "compare", "demo"])
+@pytest.mark.parametrize("command", ["train toy", "train density", "fit", "sample", "compare", "demo"])
 def test_every_option_is_explained(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert f"usage: pathgrad {'train ' if command == 'fit' else ''}{command}" in text
-    if command in ("train toy", "fit"):
+    if command in ("train toy", "train density"):
         assert "--estimator {path,total,two-copy}" in text
         assert "(default: 1000)" in text
 
@@ -160,6 +160,7 @@ BAD_INPUT = {
     "no colon": (["fit", "mine", "--dim", "2"], "MODULE:FUNCTION"),
     "no module": (["fit", "no_such_module:f", "--dim", "2"], "no_such_module"),
     "no file": (["fit", "none.py:f", "--dim", "2"], "none.py"),
+    "no file, own flow": (["train", "density", "none.py:f", "--dim", "2"], "none.py"),
 }
 
 
@@ -184,8 +185,13 @@ BAD_DENSITIES = {
 
 @pytest.mark.parametrize("name", BAD_DENSITIES)
 def test_bad_densities_are_named(name, capsys, densities, tmp_path):
-    said = refused(capsys, "fit", f"{densities}:{name}", "--dim", "2", "--out", str(tmp_path / "run"))
+    out = str(tmp_path / "run")
+    said = refused(capsys, "train", "density", f"{densities}:{name}", "--dim", "2", "--out", out)
     assert BAD_DENSITIES[name] in said
+    if name != "nan":  # which a warm start has more to say about
+        assert BAD_DENSITIES[name] in refused(
+            capsys, "fit", f"{densities}:{name}", "--dim", "2", "--out", out
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -350,9 +356,10 @@ def test_a_run_of_an_older_version_is_not_begun_again(trained, capsys, tmp_path)
     assert all(path.read_bytes() == content for path, content in before.items() if path.name != "lock")
 
 
-def test_fit_own_density_from_a_file(densities, tmp_path, capsys):
+def test_a_flow_for_ones_own_density_from_a_file(densities, tmp_path, capsys):
     out = tmp_path / "mine"
-    assert main(["fit", f"{densities}:good", "--dim", "3", *TINY, "--out", str(out)]) == 0
+    words = ["train", "density", f"{densities}:good", "--dim", "3", *TINY]
+    assert main([*words, "--out", str(out)]) == 0
     assert main(["evaluate", str(out), "--samples", "1000"]) == 0
     result = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert result["samples"] == 1000

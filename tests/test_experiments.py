@@ -22,7 +22,7 @@ from pathgrad._runs import experiment as experiment_module
 from pathgrad._runs.experiment import experiment_names
 
 SOURCE = Path(pg.__file__).parent
-BUILT_IN = {"toy", "fit", "phi4", "vae"}
+BUILT_IN = {"toy", "fit", "density", "phi4", "vae"}
 
 # All that a package must have: options and a target; and, because it wants to, a result and a picture.
 PACKAGE = '''

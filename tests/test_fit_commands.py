@@ -1,8 +1,8 @@
 """`pathgrad fit`: a density from a file is fitted with nothing chosen, and leaves a run like any other."""
 
 import json
-import math
 import shutil
+import signal
 import tomllib
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import pathgrad as pg
 from pathgrad._cli.main import main
 from pathgrad._runs.checkpoint import read_header
+from pathgrad._runs.rundir import RunDir
 from pathgrad.experiments.fit.experiment import FIT
 from pathgrad.experiments.fit.options import FitOptions, FitTrainOptions
 from pathgrad.experiments.fit.problem import build
@@ -50,16 +51,15 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(file, tmp_path_factory):
-    """A run, and copies of its directory as a kill inside a round, between two, and at once would leave it."""
+    """A run, and its directory as kills would leave it: between two rounds, inside one, and at once."""
     folder = tmp_path_factory.mktemp("runs")
     options = FitOptions(f"{file}:known", flow="tied", training=TRAINING)
     with pg.session(FIT, options, folder / "whole") as work:
         for row in work.rows(0.0):
-            name = {50: "inside", 60: "between"}.get(row.step)
-            # A row is written before the checkpoint of its block.
-            if name:
-                shutil.copytree(folder / "whole", folder / name)
-    begun = Path(shutil.copytree(folder / "inside", folder / "begun"))
+            # A row is written before the checkpoint of its block: a kill in between loses the block.
+            if row.step in (50, 60):
+                shutil.copytree(folder / "whole", folder / f"from-{last(folder / 'whole').step}")
+    begun = Path(shutil.copytree(folder / "from-50", folder / "from-0"))
     shutil.rmtree(begun / "checkpoints")
     return folder
 
@@ -78,12 +78,12 @@ def options_of(run):
     return tomllib.loads((run / "config.toml").read_text())["options"]
 
 
-@pytest.mark.parametrize("broken", ["inside", "between", "begun"])
-def test_a_killed_fit_resumes_to_the_same_bits(runs, broken):
+@pytest.mark.parametrize(
+    "step", [20, 50, 0], ids=["between rounds", "inside a round", "without a checkpoint"]
+)
+def test_a_killed_fit_resumes_to_the_same_bits(runs, step):
     assert last(runs / "whole").step == STEPS
-    if broken != "begun":
-        assert last(runs / broken).step < STEPS
-    resumed = pg.train("fit", out=runs / broken, resume=True)
+    resumed = pg.train("fit", out=runs / f"from-{step}", resume=True)
     assert last(resumed.path).sha256 == last(runs / "whole").sha256
     assert options_of(resumed.path) == options_of(runs / "whole")
     mine, whole = rows(resumed.path), rows(runs / "whole")
@@ -91,3 +91,124 @@ def test_a_killed_fit_resumes_to_the_same_bits(runs, broken):
     for one, other in zip(mine, whole, strict=True):
         # The first round was planned before the number of rounds was.
         assert {**one, "planned_steps": 0} == {**other, "planned_steps": 0}
+
+
+def test_what_was_decided_is_in_the_options(runs):
+    options = options_of(runs / "whole")
+    assert (options["dim"], options["flow"], options["precision"]) == (2, "tied", "single")
+    assert options["training"]["rounds"] == ROUNDS
+    assert options["found"]["coordinates"] == "full"
+    # The ELBO of the best Gaussian: below the normaliser, but not by much.
+    assert LOG_Z - 5 < options["found"]["centre"] < LOG_Z
+    whole = rows(runs / "whole")
+    assert [row["round"] for row in whole] == [1, 2, 2, 3, 3]
+    assert ["look_ess" in row for row in whole] == [True, False, True, False, True]
+
+
+def test_the_flow_of_a_run_is_in_the_coordinates_of_the_density(runs):
+    run = pg.Run.open(runs / "whole")
+    flow = run.flow()
+    x = np.asarray(flow.sample(key=jax.random.key(3), n=4000))
+    assert abs(x[:, 0].mean() - 40.0) < 0.5
+    assert abs(x[:, 1].mean() + 7.0) < 0.05
+    assert 0.3 < x[:, 1].std() / 0.06 < 1.1  # it is 0.02 times the square root of 9
+    drawn = run.sample(50)
+    density = build(run.settings).inside.target.log_prob
+    log_p = jax.vmap(density)(jnp.asarray(drawn["x"]))
+    np.testing.assert_allclose(log_p - drawn["log_q"], drawn["log_weight"], atol=1e-6)
+    np.testing.assert_allclose(flow.log_prob(jnp.asarray(drawn["x"])), drawn["log_q"], atol=1e-6)
+
+
+def test_a_fit_is_evaluated_and_reported_like_any_run(runs, tmp_path, capsys):
+    run = runs / "whole"
+    assert main(["evaluate", str(run), "--samples", "4000"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["ess"] > 0.1
+    assert abs(found["log_z"] - LOG_Z) < 6 * found["log_z_err"] + 0.1
+    assert found["elbo"] < found["log_z"]
+    arrays = pg.Run.open(run).arrays
+    assert abs(np.median(arrays["x"][:, 0]) - 40.0) < 0.5
+    assert arrays["grid"][0].min() < 40 < arrays["grid"][0].max()
+    draws, page = tmp_path / "draws.npz", tmp_path / "report.html"
+    assert main(["sample", str(run), "--n", "20", "--out", str(draws)]) == 0
+    assert main(["report", str(run), "--out", str(page)]) == 0
+    assert "known in 2 dimensions" in page.read_text()
+
+
+WORDS = ["--flow", "tied", "--batch", "32", "--first", "20", "--look-draws", "1000", "--max-seconds", "9999"]
+
+
+def test_ctrl_c_stops_after_a_block_and_resuming_ends_with_a_verdict(file, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "run"
+    append = RunDir.append_metrics
+
+    def interrupted(self, row):
+        append(self, row)
+        if row.step == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RunDir, "append_metrics", interrupted)
+    begin = ["fit", f"{file}:bent", "--dim", "2", *WORDS, "--rounds", "2", "--out", str(out)]
+    assert main(begin) == 130
+    said = capsys.readouterr()
+    assert "warm start: a full Gaussian" in said.out
+    assert f"stopped at step 50 and saved. Continue with: pathgrad fit --out {out} --resume" in said.err
+    monkeypatch.undo()
+    assert main(["fit", "--out", str(out), "--resume"]) == 0
+    said = capsys.readouterr().out
+    assert "round 1, step 20: ESS" in said
+    assert "round 2, step 60: ESS" in said
+    assert "verdict" in said
+    assert f"pathgrad fit --out {out} --resume --rounds 3" in said
+    assert pg.Run.open(out).is_evaluated
+    assert "--batch 32 -> 64" in refused(capsys, "fit", "--out", out, "--resume", "--batch", "64")
+
+
+def test_an_interrupted_decision_leaves_nothing(file, tmp_path, capsys, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathgrad._default.pipeline.Pipeline.choose", interrupt)
+    assert main(["fit", f"{file}:known", "--out", str(tmp_path / "run")]) == 130
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["flat", "--dim", "2"], "no finite integral"),
+        (["bent"], "--dim, the number of coordinates of a point, must be given"),
+        (["known", "--dim", "3"], "leave --dim out"),
+        (
+            ["known", "--width", "8", "--steps", "9"],
+            "--width, --steps. To choose them, write `pathgrad train dens",
+        ),
+        (["known", "--max-seconds", "0"], "--max-seconds must be a positive number"),
+        (["known", "--rounds", "0"], "--rounds must be at least 1"),
+        (["known", "--seed", "-1"], "--seed must be from 0"),
+    ],
+)
+def test_what_cannot_be_fitted_is_one_line_and_leaves_nothing(words, remedy, file, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert remedy in refused(capsys, "fit", f"{file}:{words[0]}", *words[1:], "--out", out)
+    assert not out.exists()
+
+
+def test_a_run_in_the_way_is_found_before_the_work(runs, file, capsys, monkeypatch):
+    monkeypatch.setattr("pathgrad._default.pipeline.Pipeline.choose", None)  # not even tried
+    said = refused(capsys, "fit", f"{file}:known", "--out", runs / "whole")
+    assert "--overwrite" in said
+
+
+def test_a_run_of_an_older_version_is_named(tmp_path, capsys):
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "config.toml").write_text(
+        'experiment = "fit"\n[options.flow]\nwidth = 8\n[options.training]\nseed = 0\n'
+    )
+    assert 'Write `experiment = "density"` there.' in refused(capsys, "evaluate", old)
+
+
+def test_an_undecided_fit_cannot_be_built(file):
+    with pytest.raises(pg.UserError, match="decisions are not made"):
+        build(FitOptions(f"{file}:known"))

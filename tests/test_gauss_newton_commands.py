@@ -46,15 +46,15 @@ def test_defaults_go_with_the_optimiser(tmp_path, monkeypatch):
     density = "tests/test_gauss_newton_commands.py:rows"
     assert main(["train", "toy", "--optimizer", "gauss-newton"]) == 0
     assert main(["train", "phi4", "--optimizer=gauss-newton", "--steps", "7"]) == 0
-    assert main(["fit", density, "--dim", "3", "--optimizer", "gauss-newton"]) == 0
-    assert main(["fit", density, "--dim", "3"]) == 0
+    assert main(["train", "density", density, "--dim", "3", "--optimizer", "gauss-newton"]) == 0
+    assert main(["train", "density", density, "--dim", "3"]) == 0
     training = [options.training for _, options, *_ in seen]
     assert [t.steps for t in training] == [30, 7, 30, 1000]
     assert [options.name for _, options, *_ in seen] == [
         "toy-banana-gauss-newton-s0",
         "phi4-L6-gauss-newton-s0",
-        "fit-rows-gauss-newton-s0",
-        "fit-rows-path-s0",
+        "density-rows-gauss-newton-s0",
+        "density-rows-path-s0",
     ]
 
 

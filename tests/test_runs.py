@@ -11,7 +11,7 @@ import pytest
 
 import pathgrad as pg
 from pathgrad._runs import rundir
-from pathgrad.experiments.fit.experiment import FitOptions
+from pathgrad.experiments.density.experiment import DensityOptions
 from pathgrad.experiments.options import FlowOptions, TrainOptions
 from pathgrad.experiments.toy.experiment import ToyOptions
 
@@ -90,8 +90,8 @@ def test_a_resumed_run_keeps_its_configuration(run, tmp_path):
     other = dataclasses.replace(SMALL, target="banana")
     with pytest.raises(pg.ArgumentError, match=r"`target` ring -> banana"):
         pg.train("toy", other, out=run.path, resume=True)
-    with pytest.raises(pg.UserError, match="is a run of 'toy', not 'fit'"):
-        pg.train("fit", out=run.path, resume=True)
+    with pytest.raises(pg.UserError, match="is a run of 'toy', not 'density'"):
+        pg.train("density", out=run.path, resume=True)
     assert (run.path / "config.toml").read_bytes() == before
 
 
@@ -99,10 +99,10 @@ def test_options_mean_the_same_from_any_place(tmp_path, monkeypatch):
     """Also when a run is resumed, and the path of its density is given again as it was typed."""
     (tmp_path / "mine.py").write_text("import jax.numpy as jnp\ndef f(x):\n    return -jnp.sum(x**4)\n")
     monkeypatch.chdir(tmp_path)
-    options = FitOptions("mine.py:f", 1, SMALL.flow, SMALL.training)
+    options = DensityOptions("mine.py:f", 1, SMALL.flow, SMALL.training)
     whole = f"{tmp_path / 'mine.py'}:f"
     for resume in (False, True):
-        pg.train("fit", options, out="run", resume=resume)
+        pg.train("density", options, out="run", resume=resume)
         assert pg.Run.open("run").settings.density == whole
     monkeypatch.chdir("/")
     assert pg.Run.open(tmp_path / "run").sample(3)["x"].shape == (3, 1)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import jax.random as jr
 import pytest
-from pathgrad.experiments.fit.density import build as build_fit
 
 import pathgrad as pg
 from pathgrad._bench.options import MeasureOptions
@@ -14,7 +13,8 @@ from pathgrad._cli.main import main
 from pathgrad._runs.rundir import RunDir
 from pathgrad._words.errors import ArgumentError, UserError, as_options, in_python, named
 from pathgrad._words.outcome import Outcome, Stop
-from pathgrad.experiments.fit.experiment import FitOptions
+from pathgrad.experiments.density.experiment import DensityOptions
+from pathgrad.experiments.density.problem import build as build_density
 from pathgrad.experiments.phi4.field import LatticeField
 from pathgrad.experiments.phi4.ladder import ladder
 from pathgrad.experiments.phi4.options import LatticeFlowOptions, Phi4Options
@@ -151,8 +151,8 @@ MISTAKES = {
         ["width"],
     ),
     "dim": (
-        lambda: build_fit(FitOptions("a:b", 0)),
-        ["fit", "a:b", "--dim", "0"],
+        lambda: build_density(DensityOptions("a:b", 0)),
+        ["train", "density", "a:b", "--dim", "0"],
         "{}, the number of coordinates of a point, must be given: at least 1, got 0.",
         ["dim"],
     ),
