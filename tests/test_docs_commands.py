@@ -87,7 +87,7 @@ def provide_run(name, words):
 
 
 def test_the_documents_have_commands():
-    measured = {"bench phi4", "bench vae", "bench fit"}  # by the same section as `bench cnf`
+    measured = {"bench phi4", "bench vae", "bench density"}  # by the same section as `bench cnf`
     assert {find(words)[0] for words in OURS if words[0][0] != "-"} == EVERY | measured
     assert len(OURS) > 60
 

@@ -15,11 +15,12 @@ import pathgrad as pg
 from pathgrad._cli.main import main
 from pathgrad._runs.checkpoint import read_header
 from pathgrad._runs.rundir import RunDir
+from pathgrad._train.row import Row
 from pathgrad.experiments.fit.experiment import FIT
 from pathgrad.experiments.fit.options import FitOptions, FitTrainOptions
 from pathgrad.experiments.fit.problem import build
 
-from .run_helpers import refused
+from .run_helpers import make_run, refused, rows_of
 
 # A bent density far from the origin, with unlike scales and a large constant; its normaliser is known.
 DENSITIES = """
@@ -212,3 +213,27 @@ def test_a_run_of_an_older_version_is_named(tmp_path, capsys):
 def test_an_undecided_fit_cannot_be_built(file):
     with pytest.raises(pg.UserError, match="decisions are not made"):
         build(FitOptions(f"{file}:known"))
+
+
+def test_a_defence_is_decided_when_training_is_over(runs, tmp_path, monkeypatch):
+    out = Path(shutil.copytree(runs / "whole", tmp_path / "run"))
+    monkeypatch.setattr("pathgrad.experiments.fit.problem.gains_by_defence", lambda *_, **__: True)
+    pg.train("fit", out=out, resume=True)
+    assert options_of(out)["found"]["defended"]
+    run, plain = pg.Run.open(out), pg.Run.open(runs / "whole")
+    assert isinstance(run.flow().base, pg.DefensiveNormal)
+    # Most draws stay what they were.
+    x, same = (one.sample(2000)["x"] for one in (run, plain))
+    assert abs(np.mean(np.all(np.isclose(x, same), axis=1)) - 0.9) < 0.03
+
+
+def test_a_run_that_ended_because_it_is_good_says_so(tmp_path):
+    training = {"first": 10, "rounds": 4}
+    end = [
+        *rows_of([0.9, 0.99]),
+        Row.of({"step": 30, "seconds": 3.0, "ess": 0.995, "is_good": 1, "round": 2}),
+    ]
+    make_run(tmp_path, end, experiment="fit", density="mine.py:bent", dim=2, size=0, training=training)
+    assert (
+        pg.Run.open(tmp_path).status.text == "ended: step 30 of 150, fresh draws show that the flow is good"
+    )

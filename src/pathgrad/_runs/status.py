@@ -57,6 +57,8 @@ def _why_ended(run: "Run") -> str | None:
     done = run.at_end(unit)
     if done is not None and wanted is not None and done >= wanted:
         return f"all its {unit}s are done"
+    if run.at_end("is_good"):
+        return "fresh draws show that the flow is good"
     seconds, most = run.at_end("seconds"), number_in(run.training, "max_seconds")
     planned = run.at_end("planned_steps")
     if most is not None and planned is not None and run.last is not None and run.last.step >= planned:

@@ -19,7 +19,7 @@ class FitTrainOptions:
     """Steps of the first round. By default 1500, or fewer in many dimensions and for slow densities."""
     rounds: int | None = None
     """Rounds at most; training ends earlier if the flow is good. By default as many as fit into the time.
-    With --resume you may raise it, to train for longer."""
+    A run that is resumed may get more, to train for longer."""
     look_draws: int | None = None
     """Fresh draws by which the flow is judged after each round. By default 16384 to 65536."""
     seed: int = 0
@@ -59,12 +59,12 @@ class FitOptions:
     """Kind of flow: affine couplings are quick, and learn funnels and bends; a tied field suits many
     dimensions; a network as velocity field is slow, and the most flexible; auto compares some of them."""
     warm_start: bool = True
-    """Whether to find the best Gaussian first, and to train the flow in its coordinates. Without it the
-    density should have about location zero and scale one."""
+    """Leave out the best Gaussian, in whose coordinates the flow is trained. The density should then have
+    about location zero and scale one."""
     precision: Literal["auto", "single", "double"] = "auto"
     """Precision of the log density (the flow is in single precision); auto takes double where it matters."""
     defence: bool = True
-    """Whether the finished flow may get a wider base, if that makes the largest weights smaller."""
+    """Never give the finished flow a wider base, even where that makes the tail of its weights lighter."""
     training: FitTrainOptions = FitTrainOptions()
     found: Found = Found()
 
