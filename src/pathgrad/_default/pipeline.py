@@ -199,7 +199,7 @@ class Pipeline:
             return (defended(best.best) if plan.defended else best.best), plan.defended
         seen, can_be = best.seen, isinstance(best.best.base, StandardNormal)
         is_wanted = self.recipe.defence and can_be and seen is not None
-        if not is_wanted or seen.ess < _DEFENDED or seen.khat < 0:
+        if not is_wanted or seen.ess < _DEFENDED or seen.has_light_tail:
             return best.best, False
         self.tell("trying a defensive base")
         wider = defended(best.best)

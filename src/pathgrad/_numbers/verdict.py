@@ -17,7 +17,7 @@ from .quantity import Numbers, Quantity
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
-_HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
+HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
 WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
 _SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
@@ -271,7 +271,7 @@ def _tail(numbers: Numbers) -> Reason | None:
     if reason is None or reason in (Reason.FEW_DRAWS, Reason.UNKNOWN_TAIL):
         return reason
     measured = (_number(numbers, name) for name in ("ess", "khat", "largest_weight"))
-    is_harmless = ess_with_more_draws(int(_number(numbers, "samples")), *measured) >= _HARMLESS
+    is_harmless = ess_with_more_draws(int(_number(numbers, "samples")), *measured) >= HARMLESS
     return None if is_harmless else reason
 
 
