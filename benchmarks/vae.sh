@@ -1,46 +1,56 @@
 #!/bin/sh
-# Compare the path and the total gradient for autoencoders. The two runs of a pair train at the same time, each on its
-# own core, so that both see the same conditions. PATHGRAD_DATA says where the images are. A second call continues
-# where the first one stopped. `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` writes the records.
+# Train and evaluate the autoencoders of the tables in results/vae, one after the other on one core, into runs/vae.
+# PATHGRAD_DATA says where the images are. A run that exists is continued where it stopped.
+# `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
 OUT=runs/vae
-PATHGRAD=.venv/bin/pathgrad
+PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
+CORE=${CORE:-1}
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large memory pages make steps faster
 
-train() { # train CORE ESTIMATOR NAME SEED OPTIONS...
-    core=$1 estimator=$2 run=$OUT/$3-$2-s$4 seed=$4
-    shift 4
+train() { # train NAME OPTIONS...
+    run=$OUT/$1
+    shift
     if [ -e "$run/config.toml" ]; then
-        taskset -c "$core" $PATHGRAD train vae --resume --out "$run" --epochs "$EPOCHS"
+        taskset -c "$CORE" "$PATHGRAD" train vae --resume --out "$run"
     else
-        taskset -c "$core" $PATHGRAD train vae --estimator "$estimator" --seed "$seed" --out "$run" \
-            --epochs "$EPOCHS" "$@"
+        taskset -c "$CORE" "$PATHGRAD" train vae --out "$run" "$@"
     fi
-}
-pair() { # pair NAME SEED OPTIONS...: train with both gradients at the same time
-    train 0 path "$@" &
-    one=$!
-    train 1 total "$@" &
-    other=$!
-    wait $one
-    wait $other
+    taskset -c "$CORE" "$PATHGRAD" evaluate "$run" --refine 4
 }
 
 case ${1:-} in
-freyfaces) # the published model and training, for as many epochs as you have time for
-    EPOCHS=${2:-5000}
-    for seed in 0 1; do pair frey $seed --dataset freyfaces --preset paper; done
+cpu) # cpu DATASET MINUTES GRADIENT SEED: the preset for a CPU
+    train "cpu$3-$2-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5"
     ;;
-cpu) # models for a CPU, for the same training time
-    EPOCHS=200
-    for dataset in caltech mnist omniglot; do pair cpu-$dataset 0 --dataset $dataset --preset cpu --max-seconds 360; done
+plain) # plain DATASET MINUTES GRADIENT SEED: the same without augmentation
+    train "cpu$3-$2-plain-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5" \
+        --shifts 0 --no-flips
     ;;
-evaluate) # all runs that exist
-    for run in $OUT/*-s[0-9]; do $PATHGRAD evaluate "$run" --nll-images 10 --samples 500; done
+parts) # parts SEED: what each part of the preset is worth, on MNIST in five minutes
+    part() {
+        name=$1
+        shift
+        train "parts-$name-s$SEED" --dataset mnist --max-seconds 300 --seed "$SEED" "$@"
+    }
+    SEED=$2
+    part all
+    part no-flow --cnfs 0
+    part low-rank --field low-rank
+    part hutchinson --divergence hutchinson
+    part no-average --average 0
+    part mlp --networks mlp --hidden 400
+    part no-shifts --shifts 0
+    part total --estimator total
+    part published --networks published --channels 32
+    ;;
+paper) # paper DATASET GRADIENT SEED EPOCHS: the published model and training
+    train "paper-$2-$3-s$4" --dataset "$2" --preset paper --estimator "$3" --seed "$4" --epochs "$5"
     ;;
 *)
-    echo "usage: benchmarks/vae.sh freyfaces [EPOCHS]|cpu|evaluate" >&2
+    echo "usage: [CORE=1] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain DATASET MINUTES GRADIENT SEED" >&2
+    echo "       | parts SEED | paper DATASET GRADIENT SEED EPOCHS" >&2
     exit 2
     ;;
 esac

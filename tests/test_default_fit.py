@@ -122,16 +122,18 @@ def test_restarts_are_cosines_of_doubling_length():
 
 
 def test_a_flow_is_kept_if_its_bound_is_higher_or_its_tail_lighter():
-    base = Look(elbo=-3.0, ess=0.9, khat=0.6)
-    assert Look(-2.9, 0.9, 0.7).beats(base)
-    assert Look(-3.01, 0.9, 0.5).beats(base)
-    assert not Look(-3.01, 0.9, 0.6).beats(base)
-    assert not Look(-3.1, 0.99, 0.1).beats(base)
-    assert not Look(math.nan, 0.99, 0.1).beats(base)
+    look = lambda elbo, ess, khat, largest=30.0: Look(elbo, ess, khat, largest, 10_000)  # noqa: E731
+    base = look(-3.0, 0.9, 0.6)
+    assert look(-2.9, 0.9, 0.7).beats(base)
+    assert look(-3.01, 0.9, 0.5).beats(base)
+    assert not look(-3.01, 0.9, 0.6).beats(base)
+    assert not look(-3.1, 0.99, 0.1).beats(base)
+    assert not look(math.nan, 0.99, 0.1).beats(base)
     assert base.beats(None)
-    assert Look(0.0, 0.99, 0.4).is_good
-    assert not Look(0.0, 0.99, 0.6).is_good
-    assert Look(0.0, 0.9995, 0.9).is_good
+    assert look(0.0, 0.99, 0.3).is_good
+    assert not look(0.0, 0.97, 0.3).is_good
+    assert not look(0.0, 0.99, 0.8).is_good
+    assert look(0.0, 0.99, 0.8, largest=1.2).is_good
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ def test_numbers_against_closed_forms():
     assert abs(found.log_z - 0.5 * math.log(2 * math.pi)) < 5 * found.log_z_err
     assert abs(found.elbo + found.kl - found.log_z) < 1e-10
     assert found.solver_shift == found.solver_shift_err == found.ess_shift == 0.0
+    # The log-weight is x / 2 - 1 / 8, and this is the largest of its draws.
+    largest = pg.weighted_draws(flow, target, key=jr.key(0), n=N)["x"].max()
+    known = math.exp(largest / 2 - 1 / 8)
+    assert abs(found.largest_weight - known) < 0.02 * known
     assert found.warnings == []
     assert found.verdict == pg.Verdict(pg.Level.GOOD)
 
@@ -172,7 +176,17 @@ def test_printed_it_is_a_table_that_ends_in_the_verdict():
     *rows, last = str(found).splitlines()
     assert last.split() == ["verdict", *found.verdict.sentence(dataclasses.asdict(found)).split()]
     # This flow solves nothing, so that there is no solver to speak of.
-    names = ["draws", "failed draws", "ESS", "forward ESS", "reverse KL", "log Z", "ELBO", "k-hat"]
+    names = [
+        "draws",
+        "failed draws",
+        "ESS",
+        "forward ESS",
+        "reverse KL",
+        "log Z",
+        "ELBO",
+        "k-hat",
+        "largest weight",
+    ]
     assert [row.strip().partition("  ")[0] for row in rows] == names
     assert f"{100 * found.ess:.1f} ± {100 * found.ess_err:.1f} %" in rows[2]
     solved = dataclasses.replace(found, evaluations=40.0)

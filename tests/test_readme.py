@@ -21,10 +21,11 @@ def run(code):
 
 
 def test_the_example_runs(capsys):
-    assert "steps=500" in CODE
-    names = run(CODE.replace("steps=500", "steps=50"))
+    assert "pg.fit(target)" in CODE
+    short = "pg.fit(target, recipe=pg.Recipe(n=64, first=50, rounds=1, look_draws=1000))"
+    names = run(CODE.replace("pg.fit(target)", short))
     assert names["draws"].shape == (1000, 2)
-    assert isinstance(names["fit"], pg.Fit)
+    assert isinstance(names["fit"], pg.TargetFit)
     assert names["fit"].history[-1].step == 50
     assert "verdict" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ VMAPS = {
     ("_ingredients/bases.py", "log_prob"): "over the components of a mixture",
     ("_ingredients/divergence.py", "__call__"): "over basis vectors, and over probes",
     ("_ingredients/precise.py", "_batch"): "the batching rule of an operation",
-    ("metrics.py", "_pareto_shape"): "over candidate parameters of a fit",
+    ("metrics.py", "_pareto_fit"): "over candidate parameters of a fit",
     # Outside the solve on purpose: Gauss-Newton needs the gradient of every draw, so each has its own copy
     # of the parameters' adjoint. Memory is bounded by its chunk instead.
     ("_train/gauss_newton/moments.py", "log_densities_and_scores"): "one gradient for each draw",

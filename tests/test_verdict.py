@@ -21,12 +21,14 @@ LEVELS = ["good", "usable", "unknown", "unreliable", "unusable"]
 # An evaluation that nothing is wrong with.
 FINE = {
     "samples": 10000, "failed": 0, "ess": 0.9, "ess_err": 0.003, "forward_ess": None, "elbo": 1.9, "kl": 0.1,
-    "kl_err": 0.01, "log_z": 2.0, "log_z_err": 0.003, "khat": 0.2, "solver_shift": 0.0,
+    "kl_err": 0.01, "log_z": 2.0, "log_z_err": 0.003, "khat": 0.2, "largest_weight": 9.0, "solver_shift": 0.0,
     "solver_shift_err": 0.0, "ess_shift": 0.0, "ess_shift_err": 0.0, "evaluations": 40.0, "rounding": 4.4e-16,
 }  # fmt: skip
 COARSE = {"solver_shift": 1.0}
 HEAVY = {"khat": 0.9}
 MISSED = {"forward_ess": 0.1}
+# Weights that hardly vary, with a tail that is heavy and very small.
+NEARLY_EQUAL = {"ess": 0.9999, "khat": 1.1, "largest_weight": 1.4}
 
 
 def reasons(**changed):
@@ -67,6 +69,37 @@ def test_the_tail_of_the_weights(n, khat, level, reason):
     found = judge(FINE | {"samples": n, "khat": khat})
     assert [r.name for r in found.reasons] == ([] if reason is None else [reason])
     assert found.level.name.lower() == level
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (NEARLY_EQUAL, []),
+        (NEARLY_EQUAL | {"khat": 0.52}, []),
+        ({"samples": 65536, "ess": 0.984, "khat": 1.0, "largest_weight": 2.9}, []),
+        ({"samples": 65536, "ess": 0.993, "khat": 0.74, "largest_weight": 25.0}, ["HEAVY_TAIL"]),
+        # By hand: 1/0.95 = 1/0.97 + 2 * 99 / 10000 * E^2 for k = 1, so that E = 1.0469.
+        ({"ess": 0.97, "khat": 1.0, "largest_weight": 2.0468}, []),
+        ({"ess": 0.97, "khat": 1.0, "largest_weight": 2.0470}, ["HEAVY_TAIL"]),
+        # And 1/0.95 = 1/0.97 + ln(100) / 10000 * E^2 for k = 1/2, so that E = 6.8650.
+        ({"ess": 0.97, "khat": 0.5, "largest_weight": 7.8649}, []),
+        ({"ess": 0.97, "khat": 0.5, "largest_weight": 7.8651}, ["SLOW_TAIL"]),
+        ({"ess": 0.97, "khat": 0.5, "largest_weight": 1.2, "samples": 90}, []),
+        ({"ess": 0.97, "khat": 0.5, "largest_weight": 3.0, "samples": 90}, ["TAIL_NEEDS_DRAWS"]),
+        ({"ess": 0.949, "khat": 0.7, "largest_weight": 1.01}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"khat": math.inf}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"khat": 300.0}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"largest_weight": None}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"largest_weight": math.inf}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"ess": None}, ["HEAVY_TAIL"]),
+        (NEARLY_EQUAL | {"khat": None}, ["UNKNOWN_TAIL"]),
+        (NEARLY_EQUAL | {"samples": 20}, ["FEW_DRAWS"]),
+        (NEARLY_EQUAL | MISSED, ["MISSED_MODE"]),
+        (NEARLY_EQUAL | COARSE, ["COARSE_SOLVER"]),
+    ],
+)
+def test_a_tail_that_is_small_may_have_any_shape(changed, expected):
+    assert reasons(**changed) == expected
 
 
 def test_limit_of_khat():
@@ -158,8 +191,17 @@ def told(numbers, write=None):
 
 def test_words_are_made_from_the_numbers():
     assert told(FINE) == [
-        ("verdict", "good: k-hat 0.20; weighted averages and their error bars can be trusted.")
+        (
+            "verdict",
+            "good: k-hat 0.20; weighted averages and their error bars can be trusted, as far as the flow's "
+            "own draws can tell.",
+        )
     ]
+    # Draws of the target tell more.
+    (row,) = told(FINE | {"forward_ess": 0.9})
+    assert row[1] == "good: k-hat 0.20; weighted averages and their error bars can be trusted."
+    (row,) = told(FINE | NEARLY_EQUAL)
+    assert row[1].startswith("good: k-hat 1.10, but the largest weight is only 1.4 times the mean; weighted ")
     (row,) = told(FINE | {"khat": -math.inf})
     assert row[1].startswith("good: the weights have no tail; weighted averages")
     # One reason is written in full, in the form its reader needs.

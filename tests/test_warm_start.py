@@ -61,10 +61,10 @@ def test_a_normal_target_is_found_exactly_wherever_it_is(decades, shift):
 
 def test_the_same_gaussian_is_found_in_other_coordinates():
     """A target that is no Gaussian, after an affine map of condition 10^6 with the origin 100 sd away."""
-    plain = pg.warm_start(pg.LogDensity(skewed, (4,)), key=KEY)
-    _, shift, matrix, _ = normal(dim=4, decades=6, shift=100.0, seed=3)
+    plain = pg.warm_start(pg.LogDensity(skewed, (3,)), key=KEY)
+    _, shift, matrix, _ = normal(dim=3, decades=6, shift=100.0, seed=3)
     inverse = np.linalg.inv(matrix)
-    moved = pg.LogDensity(lambda x: skewed(inverse @ (x - shift)), (4,))
+    moved = pg.LogDensity(lambda x: skewed(inverse @ (x - shift)), (3,))
     found = pg.warm_start(moved, key=KEY)
     assert found.outcome is pg.StartOutcome.CONVERGED
     assert found.elbo - np.linalg.slogdet(matrix)[1] == pytest.approx(plain.elbo, abs=0.03)
@@ -154,6 +154,48 @@ def test_failures_have_a_name(name):
 )
 def test_kinks_and_heavy_tails_are_no_failures(tail):
     assert pg.warm_start(pg.LogDensity(tail, (3,)), key=KEY).outcome is pg.StartOutcome.CONVERGED
+
+
+def test_hundreds_of_coordinates_take_second_derivatives():
+    """Exact for a normal target, which a cubic term then moves as a Newton step of quadrature says."""
+    dim = 210
+    target, mean, factor, log_z = normal(dim=dim, decades=2)
+    found = pg.warm_start(target, key=KEY)
+    assert found.kind is pg.StartKind.HESSIAN
+    assert found.outcome is pg.StartOutcome.CONVERGED
+    assert is_normal(found.map, mean, factor)
+    assert found.elbo == pytest.approx(log_z, abs=1e-6)
+    # For exp(2.5 x - exp(x)) the best Gaussian is known: mean log 2.5 - 1/5, variance 1/2.5.
+    bent = pg.LogDensity(lambda x: jnp.sum(2.5 * x - jnp.exp(x)), (dim,))
+    found = pg.warm_start(bent, key=KEY)
+    variance = np.diag(found.map.matrix @ found.map.matrix.T)
+    np.testing.assert_allclose([found.map.shift.mean(), variance.mean()], [np.log(2.5) - 0.2, 0.4], atol=0.02)
+    best = dim * (-2.5 + 2.5 * (np.log(2.5) - 0.2) + 0.5 * np.log(2 * np.pi * np.e * 0.4))
+    assert found.elbo > best - 2.0
+
+
+def test_flat_directions_are_seen_among_hundreds():
+    found = pg.warm_start(pg.LogDensity(lambda x: -jnp.sum(x[1:] ** 2), (201,)), key=KEY)
+    assert found.outcome is pg.StartOutcome.IMPROPER
+
+
+def test_thousands_of_coordinates_are_independent_but_for_a_few_directions():
+    scale = np.logspace(-1, 1, 5000)
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum(((x - 3) / scale) ** 2), (5000,))
+    found = pg.warm_start(target, key=KEY)
+    assert (found.kind, found.outcome) == (pg.StartKind.DIAGONAL, pg.StartOutcome.CONVERGED)
+    assert isinstance(found.map, pg.LowRankAffine)
+    np.testing.assert_allclose(found.map.scale, scale, rtol=1e-6)
+    np.testing.assert_allclose(found.map.shift, 3, rtol=1e-6)
+    long, narrow = np.linalg.qr(np.random.default_rng(0).standard_normal((2600, 2)))[0].T
+
+    def log_prob(x):
+        return -0.5 * x @ x + 0.475 * (long @ x) ** 2 - 4 * (narrow @ x) ** 2
+
+    found = pg.warm_start(pg.LogDensity(log_prob, (2600,)), key=KEY)
+    assert found.kind is pg.StartKind.LOW_RANK
+    log_z = 1300 * np.log(2 * np.pi) - 0.5 * np.log(0.05 * 9)
+    assert abs(found.elbo - log_z) < 0.4
 
 
 def test_time_is_kept_to():

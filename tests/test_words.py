@@ -103,7 +103,9 @@ def test_texts_of_users_pass_unchanged(text):
 
 
 @pytest.mark.parametrize(
-    "member", [*Outcome, *Stop, *pg.Reason], ids=lambda member: f"{type(member).__name__}.{member.name}"
+    "member",
+    [*Outcome, *Stop, *pg.Reason, *pg.StartOutcome],
+    ids=lambda member: f"{type(member).__name__}.{member.name}",
 )
 def test_members_speak_both_languages(member):
     for write in (in_python, as_options):

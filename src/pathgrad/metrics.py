@@ -33,6 +33,27 @@ class ReverseKL(NamedTuple):
     error: Float[Array, ""]
 
 
+class Smoothed(NamedTuple):
+    r"""Log-weights whose largest were smoothed, and the Pareto shape $\hat k$ of the tail they came from."""
+
+    log_weight: Float[Array, " batch"]
+    khat: Float[Array, ""]
+
+
+class _Tail(NamedTuple):
+    """A Pareto distribution fitted to the largest weights.
+
+    Of the weights in descending order the first `size` are the tail. Their excess over the weight at the
+    cut, in units of that weight, has this shape and scale. A shape that is not finite says that there is no
+    fit.
+    """
+
+    shape: Float[Array, ""]
+    scale: Float[Array, ""]
+    cut: Float[Array, ""]
+    size: Array
+
+
 def _centre(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     largest = jnp.max(log_weight)
     return jnp.where(jnp.isfinite(largest), largest, 0.0)
@@ -142,17 +163,55 @@ def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     It is `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or because a few draws
     carry all the weight. It is `-inf` if the largest weights are equal up to rounding: there is no tail.
     """
-    n = log_weight.shape[0]
-    tail_size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
-    if tail_size < _MIN_TAIL:
+    tail_size = _tail_size(log_weight)
+    if tail_size is None:
         shape = jnp.asarray(jnp.inf, log_weight.dtype)
     else:
-        shape = _tail_shape(jax.lax.top_k(log_weight, tail_size + 1)[0])
+        shape = _fit_tail(jax.lax.top_k(log_weight, tail_size + 1)[0]).shape
     return jnp.where(jnp.any(jnp.isnan(log_weight)), jnp.nan, shape)
 
 
+def psis(log_weight: Float[Array, " batch"]) -> Smoothed:
+    r"""Smooth the largest weights (Vehtari et al. 2024, Pareto smoothed importance sampling).
+
+    The $M$ weights in the tail that `khat` looks at are replaced, in their order, by the expected order
+    statistics of the fitted distribution, but by none larger than the largest weight. Averages get a small
+    bias for much less variance where $\hat k$ is large. Where there is no tail to fit, and $\hat k$ is not
+    finite, weights are returned as they are.
+
+    The weights keep their common scale, so that every function here can be applied to the result. The log
+    normaliser of smoothed weights is an estimate too, and often a better one.
+    """
+    tail_size = _tail_size(log_weight)
+    if tail_size is None:
+        return Smoothed(log_weight, khat(log_weight))
+    largest, where = jax.lax.top_k(log_weight, tail_size + 1)
+    tail = _fit_tail(largest)
+    shape = jnp.where(jnp.any(jnp.isnan(log_weight)), jnp.nan, tail.shape)
+    smoothed = jnp.where(jnp.isfinite(shape), _expected(tail, largest[:-1]), largest[:-1])
+    return Smoothed(log_weight.at[where[:-1]].set(smoothed), shape)
+
+
+def _tail_size(log_weight: Float[Array, " batch"]) -> int | None:
+    """Return how many weights form the tail; `None` if there are too few to fit anything."""
+    n = log_weight.shape[0]
+    size = math.ceil(min(n / 5, 3 * math.sqrt(n)))
+    return None if size < _MIN_TAIL else size
+
+
+def _expected(tail: _Tail, largest: Float[Array, " rank"]) -> Float[Array, " rank"]:
+    """Return the log-weights that a fitted tail would have, in descending order; those below stay."""
+    rank = jnp.arange(largest.shape[0])
+    log_above = jnp.log((rank + 0.5) / tail.size)  # of the fraction of the tail that is larger
+    # The quantile (above^-k - 1) / k, whose limit for a shape of zero is that of the exponential.
+    curved = jnp.where(tail.shape == 0, 1.0, tail.shape)
+    quantile = jnp.where(tail.shape == 0, -log_above, jnp.expm1(-curved * log_above) / curved)
+    log_weight = tail.cut + jnp.log1p(tail.scale * quantile)
+    return jnp.where(rank < tail.size, jnp.minimum(log_weight, largest[0]), largest)
+
+
 @jax.jit  # two dozen small operations: compiled one by one they take seconds
-def _tail_shape(largest: Float[Array, " rank"]) -> Float[Array, ""]:
+def _fit_tail(largest: Float[Array, " rank"]) -> _Tail:
     # `largest` is in descending order, and its last entry is the cut. Weights below the square root of the
     # smallest normal number, in units of the largest, count as zero: their inverse must not overflow.
     floats = jnp.finfo(largest.dtype)
@@ -161,13 +220,14 @@ def _tail_shape(largest: Float[Array, " rank"]) -> Float[Array, ""]:
     count = jnp.sum(largest > cut)  # ties with the cut are not part of the tail
     # The shape does not depend on the scale, so excesses are in units of the weight at the cut.
     excess = jnp.expm1(jnp.maximum(largest[:-1] - cut, 0.0))
-    fitted = jnp.where(count < _MIN_TAIL, jnp.inf, _pareto_shape(excess, count))
+    fitted, scale = _pareto_fit(excess, count)
+    fitted = jnp.where(count < _MIN_TAIL, jnp.inf, fitted)
     rounding = 8 * floats.eps * jnp.maximum(jnp.abs(top), jnp.abs(cut))
-    return jnp.where(top - cut <= rounding, -jnp.inf, fitted)
+    return _Tail(jnp.where(top - cut <= rounding, -jnp.inf, fitted), scale, cut, count)
 
 
-def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, ""]:
-    r"""Fit a generalised Pareto distribution to the first `count` entries, in descending order.
+def _pareto_fit(excess: Float[Array, " rank"], count: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""Fit a generalised Pareto distribution, shape and scale, to the first `count` entries, which descend.
 
     Zhang and Stephens (2009): with $\theta = -k/\sigma$ the likelihood has one free parameter,
     because $k(\theta) = \mathrm{mean} \log(1 - \theta y)$; $\theta$ is averaged over a grid,
@@ -185,12 +245,18 @@ def _pareto_shape(excess: Float[Array, " rank"], count: Array) -> Float[Array, "
         return jnp.sum(jnp.where(kept, jnp.log1p(-theta * excess), 0.0)) / n
 
     shape = jax.vmap(shape_at)(theta)
-    # At theta = 0 the distribution is exponential and -k/theta becomes the mean.
-    scale = jnp.where(theta == 0, jnp.sum(jnp.where(kept, excess, 0.0)) / n, -shape / theta)
-    log_likelihood = -n * (jnp.log(scale) + shape + 1)
+
+    def scale_of(theta: Array, shape: Array) -> Array:
+        # At theta = 0 the distribution is exponential and -k/theta becomes the mean.
+        mean = jnp.sum(jnp.where(kept, excess, 0.0)) / n
+        return jnp.where(theta == 0, mean, -shape / jnp.where(theta == 0, 1.0, theta))
+
+    log_likelihood = -n * (jnp.log(scale_of(theta, shape)) + shape + 1)
     weight = jax.nn.softmax(jnp.where(node < num_nodes, log_likelihood, -jnp.inf))
-    # Vehtari et al. (2024): a prior worth ten draws pulls the shape towards 1/2.
-    return (n * shape_at(jnp.vdot(weight, theta)) + 5) / (n + 10)
+    mean_theta = jnp.vdot(weight, theta)
+    fitted = shape_at(mean_theta)
+    # Vehtari et al. (2024): a prior worth ten draws pulls the shape, but not the scale, towards 1/2.
+    return (n * fitted + 5) / (n + 10), scale_of(mean_theta, fitted)
 
 
 def gradient_norm(gradient: PyTree) -> Float[Array, ""]:

@@ -59,7 +59,7 @@ def done(job: FitJob) -> Record:
         "numbers": measured(fit.flow, target, key=measure_key, draws=draws),
         "solver_shift": _number(fit.evaluation.solver_shift),
         "verdict": {"level": verdict.level.name, "reasons": [reason.name for reason in verdict.reasons]},
-        "gradients": _number(getattr(fit, "gradients", None)),
+        "gradients": getattr(fit, "gradients", None),  # of the target; `None` if they were not counted
         "seconds": seconds,
         "provenance": provenance() | {"command": job.command},
     }

@@ -26,7 +26,7 @@ class File:
 Parts = Mapping[str, tuple[File, ...]]
 
 
-def parts_of(tables: dict[str, Any]) -> Parts:
+def parts_of(tables: dict[str, Any]) -> dict[str, tuple[File, ...]]:
     """Return the parts that a TOML table describes."""
     return {part: tuple(_file(form) for form in forms) for part, forms in tables.items()}
 

@@ -15,7 +15,7 @@ from .._train.trainer import Trainer, TrainingDiverged
 from ..devices import on_one_device
 from .inside import Inside, InsideKL
 from .kinds import Kind
-from .looks import WORTHLESS, Look, Looks
+from .looks import Look, Looks
 
 _RATE = 0.01  # Adam's, for a flow of the user's
 # Draws of a look: as many as some dozen steps take, and enough for k-hat. (A number that depends on the clock
@@ -119,7 +119,7 @@ class Contender:
     @property
     def seen(self) -> Look | None:
         """The look at the best flow."""
-        return Look.of_best(self.state.best)
+        return Look.of_best(self.state.best, self.look_draws)
 
     @property
     def kept(self) -> int:
@@ -159,7 +159,7 @@ class Contender:
             for self.state, row in self.trainer.blocks(self.state, self._rounds.end(self.rounds + 1)):
                 self.history.append(row)
                 tell(row)
-                seen = Look.in_row(row)
+                seen = Look.in_row(row, self.look_draws)
         except TrainingDiverged as failure:
             self.failed, self.state = True, failure.state
-        return seen or WORTHLESS
+        return seen or Look.worthless(self.look_draws)

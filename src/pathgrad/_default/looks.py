@@ -13,6 +13,8 @@ from .. import metrics
 from .._flow.flow import Flow
 from .._ingredients.target import Target
 from .._numbers.evaluate import weighted_draws
+from .._numbers.foresight import ess_with_more_draws
+from .._numbers.verdict import HARMLESS
 from .._train.rate import Restarts
 from .._train.row import Row
 from .._train.state import Best, copied
@@ -25,16 +27,32 @@ _TOLERATED = 0.02  # nats of ELBO that a lower k-hat may cost
 
 
 class Look(NamedTuple):
-    """What the weights of some draws say of a flow: lower bound, effective sample size, tail."""
+    """What the weights of some draws say of a flow.
+
+    Attributes:
+        elbo: Lower bound on the log normaliser.
+        ess: Effective sample size, as a fraction.
+        khat: Pareto shape of the largest weights.
+        largest: The largest weight, in units of their mean.
+        n: Number of draws.
+    """
 
     elbo: float
     ess: float
     khat: float
+    largest: float
+    n: int
+
+    @property
+    def has_light_tail(self) -> bool:
+        """Whether a verdict would find nothing wrong with the tail of the weights."""
+        # K-hat varies by a tenth from look to look.
+        return self.khat < 0.4 or ess_with_more_draws(self.n, *self[1:4]) >= HARMLESS
 
     @property
     def is_good(self) -> bool:
-        """Whether more training would be wasted. K-hat varies by a tenth from look to look."""
-        return self.ess > 0.999 or (self.ess > 0.98 and self.khat < 0.5)
+        """Whether more training would be wasted."""
+        return self.ess > 0.98 and self.has_light_tail
 
     def beats(self, other: "Look | None") -> bool:
         """Return whether to keep this flow instead of another."""
@@ -45,33 +63,35 @@ class Look(NamedTuple):
         return self.elbo > other.elbo or self.khat < other.khat
 
     @classmethod
-    def of_best(cls, best: Best | None) -> "Look | None":
-        """Return the look at a training's best model, at the target near zero; `None` if there is none."""
-        if best is None or not int(best.step):
-            return None
-        return cls(*map(float, np.asarray(best.found)))
+    def worthless(cls, n: int) -> "Look":
+        """Return the look at a flow some of whose draws failed."""
+        return cls(-math.inf, 0.0, math.inf, math.inf, n)
 
     @classmethod
-    def in_row(cls, row: Row) -> "Look | None":
+    def of_best(cls, best: Best | None, n: int) -> "Look | None":
+        """Return the look at a training's best model, at the target near zero; `None` if there is none."""
+        return None if best is None or not int(best.step) else cls(*map(float, np.asarray(best.found)), n)
+
+    @classmethod
+    def in_row(cls, row: Row, n: int) -> "Look | None":
         """Return the look that a row of metrics holds; `None` if its block did not end with a round."""
         if row.value("is_good") is None:
             return None
-        worst = WORTHLESS._asdict()
+        worst = cls.worthless(n)._asdict()
         found = {name: row.value(f"look_{name}") for name in worst}
         return cls(**{name: worst[name] if value is None else value for name, value in found.items()})
-
-
-WORTHLESS = Look(-math.inf, 0.0, math.inf)
 
 
 def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
     """Look at a flow by fresh draws. Any that failed make the look worthless."""
     log_weight = weighted_draws(flow, target, key=key, n=n)["log_weight"].astype(np.float64)
     if np.isnan(log_weight).any() or (log_weight == np.inf).any():
-        return WORTHLESS
+        return Look.worthless(n)
     centre = log_weight.max()
-    shifted = jnp.asarray(log_weight - centre, jnp.float32)
-    return Look(float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted)))
+    shifted = jnp.asarray(log_weight - centre, float)
+    largest = math.exp(-float(metrics.log_z(shifted).value))
+    numbers = float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted))
+    return Look(*numbers, largest, n)
 
 
 class Looks(AbstractValidation):
@@ -93,8 +113,8 @@ class Looks(AbstractValidation):
         return Restarts(self.first)
 
     def begin(self, model):
-        worthless = jnp.asarray(WORTHLESS, jnp.float32)
-        return dataclasses.replace(super().begin(model), found=worthless)
+        nothing = jnp.asarray(Look.worthless(self.n)[:-1], jnp.float32)
+        return dataclasses.replace(super().begin(model), found=nothing)
 
     def next(self, step):
         return self.rounds.end(self.rounds.ended(step) + 1)
@@ -107,11 +127,11 @@ class Looks(AbstractValidation):
         model = method.result(state)
         # In the precision of the state, so that a resumed training compares the same numbers.
         seen = look(*self.inside.of(on_one_device(model)), key=key, n=self.n)
-        found = np.asarray(seen, np.float32)
-        seen = Look(*map(float, found))
+        found = np.asarray(seen[:-1], np.float32)
+        seen = Look(*map(float, found), self.n)
         none = jnp.zeros((), jnp.int32)
         best = dataclasses.replace(state.best, waiting=state.best.waiting + 1)
-        if seen.beats(Look.of_best(state.best)):
+        if seen.beats(Look.of_best(state.best, self.n)):
             # New arrays: no array may be in two places of a state.
             loss, step = jnp.asarray(-found[0]), jnp.asarray(int(state.step), jnp.int32)
             best = Best(copied(model), loss, step, none, jnp.asarray(found))
@@ -120,5 +140,5 @@ class Looks(AbstractValidation):
         return dataclasses.replace(state, best=best), numbers | {"is_good": int(seen.is_good)}
 
     def stop(self, best):
-        seen = Look.of_best(best)
+        seen = Look.of_best(best, self.n)
         return Stop.GOOD_ENOUGH if seen is not None and seen.is_good else None

@@ -247,7 +247,12 @@ def with_map(flow: Flow, to_target: AbstractBijection | None) -> Flow:
 
 def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[Array, ""], n: int) -> bool:
     """Say whether wider draws in the base make the tail of a flow's weights lighter, at little cost."""
-    if seen is None or seen.ess < _DEFENDED or seen.khat < 0 or not isinstance(flow.base, StandardNormal):
+    if (
+        seen is None
+        or seen.ess < _DEFENDED
+        or seen.has_light_tail
+        or not isinstance(flow.base, StandardNormal)
+    ):
         return False
     after = look(*inside.of(defended(flow)), key=key, n=n)
     return after.khat < seen.khat and after.ess > _STILL_GOOD

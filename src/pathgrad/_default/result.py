@@ -37,7 +37,7 @@ class Shortfall(enum.Enum):
         return self.value
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TargetFit:
     """A density that was fitted with nothing chosen.
 

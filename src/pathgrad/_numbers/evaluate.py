@@ -44,6 +44,8 @@ class Evaluation:
         log_z: Log normaliser of the target.
         log_z_err: Standard error of `log_z`.
         khat: Pareto shape of the largest weights; below 0.7 they are reliable.
+        largest_weight: The largest weight, in units of their mean. If it is small, so is the tail, and the
+            verdict does not mind its shape.
         solver_shift: Change of `log_z` with twice the solver steps, on the same draws. NaN if the
             tolerance of an adaptive solver is already at the limit of the precision.
         solver_shift_err: Standard error of that shift. Both values share their draws, so it is much smaller
@@ -67,6 +69,7 @@ class Evaluation:
     log_z: float
     log_z_err: float
     khat: float
+    largest_weight: float
     solver_shift: float
     solver_shift_err: float
     ess_shift: float
@@ -227,6 +230,7 @@ def evaluate(
         "log_z": centre + float(z.value),
         "log_z_err": float(z.error),
         "khat": float(metrics.khat(log_weight)),
+        "largest_weight": float(jnp.exp(jnp.max(log_weight) - z.value)),
         "evaluations": float(draws["evaluations"].mean()),
         "forward_ess": None if sample_target is None else _forward_ess(flow, target, sample_target, key),
     }

@@ -12,10 +12,12 @@ from typing import Any
 
 from .._words.errors import in_python, named
 from .._words.text import listed
+from .foresight import ess_with_more_draws
 from .quantity import Numbers, Quantity
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
+HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
 WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
 _SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
@@ -31,6 +33,7 @@ MEASURED = (
     Quantity("log_z", "log Z", "{:.5f}"),
     Quantity("elbo", "ELBO", "{:.5f}"),
     Quantity("khat", "k-hat", "{:.2f}", compared=True),
+    Quantity("largest_weight", "largest weight", "{:.3g}", "times the mean"),
     Quantity("solver_shift", "log Z, solver twice as fine", "{:+.1e}"),
     Quantity("ess_shift", "ESS, solver twice as fine", "{:+.1e}"),
     Quantity("evaluations", "field evaluations", "{:.4g}"),
@@ -184,7 +187,7 @@ class Verdict:
         """Return a summary in one sentence, which begins with the level."""
         word, decisive = self.level.name.lower(), self._decisive
         if self.level is Level.GOOD:
-            return f"{word}: {_trusted(_number(numbers, 'khat'))}"
+            return f"{word}: {_trusted(numbers)}"
         if len(decisive) == 1:
             text = decisive[0].explain(numbers, write)
             return f"{word}: {text[0].lower()}{text[1:]}"
@@ -202,11 +205,18 @@ class Verdict:
         return tuple(r for r in self.reasons if r.level is self.level > Level.GOOD)
 
 
-def _trusted(khat: float) -> str:
+def _trusted(numbers: Numbers) -> str:
+    khat = _number(numbers, "khat")
     if math.isnan(khat):
         return "no problem was found."
     shape = "the weights have no tail" if khat == -math.inf else f"k-hat {khat:.2f}"
-    return f"{shape}; weighted averages and their error bars can be trusted."
+    largest = _number(numbers, "largest_weight")
+    if khat >= min(0.5, _limits(numbers)["khat_limit"]) and not math.isnan(largest):  # and yet it is good
+        shape += f", but the largest weight is only {largest:.3g} times the mean"
+    # Draws of the flow never visit a mode that it has lost; those of the target would.
+    is_checked = not math.isnan(_number(numbers, "forward_ess"))
+    limits = "" if is_checked else ", as far as the flow's own draws can tell"
+    return f"{shape}; weighted averages and their error bars can be trusted{limits}."
 
 
 def read_verdict(evaluation: Numbers) -> Verdict | None:
@@ -233,7 +243,13 @@ def khat_limit(n: int) -> float:
 
 
 def judge(numbers: Numbers) -> Verdict:
-    """Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`."""
+    r"""Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`.
+
+    A k-hat that is too large counts only if the tail is large too. If the tail goes on as k-hat says, and the
+    ESS would still be at least 95 % with a hundred times as many draws, then k-hat is no reason. Then what
+    the target has in excess beyond the largest weight is about a fifth of a standard error, $1/\sqrt n$, or
+    less. Files of older versions have no largest weight: there, k-hat decides.
+    """
     worthless = {
         Reason.FAILED_DRAWS: numbers["failed"],
         Reason.WRONG_DIVERGENCE: has_wrong_divergence(numbers),
@@ -251,6 +267,16 @@ def has_wrong_divergence(numbers: Numbers) -> bool:
 
 
 def _tail(numbers: Numbers) -> Reason | None:
+    reason = _tail_by_shape(numbers)
+    if reason is None or reason in (Reason.FEW_DRAWS, Reason.UNKNOWN_TAIL):
+        return reason
+    measured = (_number(numbers, name) for name in ("ess", "khat", "largest_weight"))
+    is_harmless = ess_with_more_draws(int(_number(numbers, "samples")), *measured) >= HARMLESS
+    return None if is_harmless else reason
+
+
+def _tail_by_shape(numbers: Numbers) -> Reason | None:
+    """Return what k-hat alone would say of the tail."""
     n, khat = int(_number(numbers, "samples")), _number(numbers, "khat")
     if n < _FEWEST_DRAWS:
         return Reason.FEW_DRAWS

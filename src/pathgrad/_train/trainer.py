@@ -24,7 +24,7 @@ from .validation import AbstractValidation, Numbers
 
 _VALIDATION = 2**32 - 2  # folded into the training key; steps use the small numbers
 _PLANNED_AFTER = 0.05  # fraction of `max_seconds` after which the number of steps is estimated
-_GRACE = 1.1  # factor on `max_seconds`, in case the machine has become slower since
+_GRACE = 1.1  # factor on `max_seconds` by which a training that has become slower may be late
 _DOUBT = 4.0  # standard errors by which a loss may be below its bound
 _ROUNDING = 1e-3  # nats by which a loss may be below its bound
 
@@ -80,6 +80,7 @@ class Trainer:
         self.stopped: Stop | None = None
         self._origin: int | None = None  # the step at which `seconds` were zero
         self._limits: tuple[int | None, float | None] | None = None  # of the last call of `blocks`
+        self._lap = 0, 0.0  # step and seconds since which the pace is measured
 
     @functools.cached_property
     def _runner(self) -> AbstractRunner:
@@ -134,7 +135,7 @@ class Trainer:
             began = time.perf_counter()
             block = self._runner.run(state, length)
             self.seconds += time.perf_counter() - began
-            state, numbers = block.state, self._numbers(block)
+            state, numbers = self._kept_pace(block.state, max_seconds), self._numbers(block)
             if self.validation is not None and self._is_validated(state, end, max_seconds):
                 key = jr.fold_in(jr.fold_in(self._key, _VALIDATION), int(state.step))
                 mesh = self._runner.mesh
@@ -149,6 +150,7 @@ class Trainer:
     def _begun(self, state: TrainState, steps: int | None, max_seconds: float | None) -> TrainState:
         """Return the state to begin with: its plan is kept only if it was made for the same limits."""
         self.stopped, first = None, int(state.step)
+        self._lap = first, self.seconds
         # The clock of a resumed run goes on; that of a new trainer begins with the state that it is given.
         is_new_clock = self._origin is None and not self.seconds
         if self._origin is None:
@@ -179,6 +181,28 @@ class Trainer:
             return False
         known = int(state.step) > self._first and self.seconds >= _PLANNED_AFTER * max_seconds
         return any_process(known) if several_processes(self._runner.mesh) else known
+
+    def _kept_pace(self, state: TrainState, max_seconds: float | None) -> TrainState:
+        """Shorten the plan of a training that has become too slow for it, as with more solver steps.
+
+        Otherwise it would end before its learning rate is down. (Several processes have several clocks; they
+        keep to their plan.)
+        """
+        done, horizon = int(state.step), int(state.horizon)
+        if (
+            max_seconds is None
+            or not horizon
+            or not self._needs_horizon
+            or several_processes(self._runner.mesh)
+        ):
+            return state
+        step, seconds = self._lap
+        if self.seconds - seconds < _PLANNED_AFTER * max_seconds:
+            return state
+        pace, self._lap = (self.seconds - seconds) / (done - step), (done, self.seconds)
+        if self.seconds + pace * (horizon - done) <= _GRACE * max_seconds:
+            return state
+        return _planned(state, done + max(1, round((max_seconds - self.seconds) / pace)))
 
     def _must_stop(self, state: TrainState, max_seconds: float | None) -> bool:
         if self._is_over(state, max_seconds):

@@ -10,7 +10,9 @@ import numpy as np
 from ..._ingredients.target import Target, log_prob_of
 from ..._words.tree import over_draws
 
-_AT_ONCE = 128  # points of one call: enough to fill a core's vectors, few enough for single travellers
+_AT_ONCE = 128  # points of one call: enough to fill a core's vectors
+_FEW = 8  # and for large points, which do that alone, and a single one of which climbs to a mode
+_LARGE = 200
 
 
 class Values(NamedTuple):
@@ -40,8 +42,7 @@ class Evaluator:
         """Compile for points of one shape."""
         self.shape, self.dim = shape, int(np.prod(shape))
         self.gradients = 0
-        # A batch of large points does not fit into a cache, and fills the memory.
-        self.at_once = max(8, min(_AT_ONCE, 2**21 // max(1, self.dim)))
+        self.at_once = _AT_ONCE if self.dim <= _LARGE else _FEW
         began = time.perf_counter()
         arrays, static = eqx.partition(target, eqx.is_array)
         self._arrays = arrays

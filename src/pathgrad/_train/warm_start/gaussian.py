@@ -107,6 +107,44 @@ class DiagonalGaussian(AbstractGaussian):
         return DiagonalGaussian(self.mean, factor * self._deviation)
 
 
+class LowRankGaussian(AbstractGaussian):
+    """A Gaussian with independent coordinates, after a few orthonormal directions were stretched."""
+
+    def __init__(
+        self, mean: np.ndarray, scale: np.ndarray, directions: np.ndarray, stretch: np.ndarray
+    ) -> None:
+        self.mean, self.scale, self.directions, self.stretch = mean, scale, directions, stretch
+
+    def _stretched(self, rows: np.ndarray) -> np.ndarray:
+        return rows + (rows @ self.directions) * (self.stretch - 1) @ self.directions.T
+
+    def points(self, z):
+        return self.mean + self._stretched(z) * self.scale
+
+    def whitened(self, gradient):
+        return self._stretched(gradient * self.scale)
+
+    @property
+    def log_det(self):
+        return float(np.sum(np.log(self.scale)) + np.sum(np.log(self.stretch)))
+
+    @property
+    def deviation(self):
+        more = (self.stretch**2 - 1) * self.directions**2
+        return self.scale * np.sqrt(1 + more.sum(axis=1))
+
+    def distance(self, other):
+        along = self.directions * (1 / self.stretch - 1) @ self.directions.T
+        away = (other.mean - self.mean) / self.scale
+        return float(np.linalg.norm(away + along @ away))
+
+    def moved_to(self, mean):
+        return LowRankGaussian(mean, self.scale, self.directions, self.stretch)
+
+    def scaled(self, factor):
+        return LowRankGaussian(self.mean, factor * self.scale, self.directions, self.stretch)
+
+
 class Look(NamedTuple):
     """A Gaussian, and the target at its draws.
 

@@ -21,7 +21,9 @@ from .evaluator import Evaluator
 from .gaussian import DiagonalGaussian, FullGaussian, Look
 
 _MOST = 10.0  # largest change of a variance, as a factor, and of the mean, in standard deviations
-_LONGEST = 1e8
+_LONGEST = 1e30  # most that this limit is extended to
+_DISTANT = 1e3  # gain of the ELBO that tells of a first Gaussian far away
+_FURTHER = 3.0
 _SHRINK = 0.3  # factor on the scale where too few draws are finite
 _BACK = 0.4  # factor on a step that made it worse
 _TRIES = 8
@@ -127,10 +129,16 @@ def _search(
         share *= _BACK
     else:
         return Step(look, 0.0, *wanted, is_fenced)
-    limit = _MOST
-    while share == 1.0 and change.is_cut(limit) and limit < _LONGEST:
-        limit *= _MOST
-        further = Look.at(moved(change.move(limit), stretch), look.z, evaluate)
+    limit, length = _MOST, 1.0
+    while share == 1.0 and limit * length < _LONGEST:
+        if change.is_cut(limit):
+            limit *= _MOST
+        elif after.elbo - look.elbo > _DISTANT:
+            # Where the density falls exponentially, or faster, a Newton step is of the same length anywhere.
+            length *= _FURTHER
+        else:
+            break
+        further = Look.at(moved(length * change.move(limit), stretch), look.z, evaluate)
         if not further.is_better(after):
             break
         after = further

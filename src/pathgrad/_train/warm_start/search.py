@@ -9,7 +9,7 @@ import numpy as np
 from .climb import Climb, climb
 from .evaluator import Evaluator
 from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look
-from .outcome import StartOutcome
+from .outcome import StartKind, StartOutcome
 
 _SCALES = (0.1, 1.0, 0.01, 1e-3, 1e-5)
 _SCOUTS = 4  # climbs from elsewhere, once a Gaussian is found
@@ -24,14 +24,21 @@ class Found(NamedTuple):
     best: Climb | None
     others: tuple[Climb, ...]
     outcome: StartOutcome
+    kind: StartKind
+
+
+class Where(NamedTuple):
+    """Where to begin: around a point, and with a Gaussian before that, if there is one."""
+
+    centre: np.ndarray
+    first: AbstractGaussian | None
 
 
 def search(
     evaluate: Evaluator,
-    centre: np.ndarray,
     z: np.ndarray,
+    where: Where,
     *,
-    first: AbstractGaussian | None,
     is_full: bool,
     rng: np.random.Generator,
     deadline: float,
@@ -40,32 +47,34 @@ def search(
 
     Args:
         evaluate: The target.
-        centre: A point to start from.
         z: The draws by which Gaussians are compared.
-        first: A Gaussian to try before all others.
+        where: Where to begin.
         is_full: Whether coordinates may be correlated.
         rng: Source of the points that are tried if the target is not finite at the first one.
         deadline: When to stop, by `time.perf_counter`.
     """
     make = _full if is_full else DiagonalGaussian
-    gaussians: list[AbstractGaussian] = [] if first is None else [first]
-    found = _finite_point(evaluate, centre, rng)
+    gaussians: list[AbstractGaussian] = [] if where.first is None else [where.first]
+    kind = StartKind.FULL if is_full else StartKind.DIAGONAL
+    found = finite_point(evaluate, where.centre, rng)
     if isinstance(found, StartOutcome) and not gaussians:
-        return Found(None, (), found)
+        return Found(None, (), found, kind)
     if not isinstance(found, StartOutcome):
         point, slope = found
-        gaussians += [make(point, np.full_like(point, s)) for s in _scales(slope)]
+        gaussians += [make(point, np.full_like(point, s)) for s in _scales(slope)][: None if is_full else 2]
     climbs: list[Climb] = []
     for gaussian in gaussians:
         climbs.append(climb(Look.at(gaussian, z, evaluate), evaluate, deadline))
         last = climbs[-1]
         if last.outcome is StartOutcome.TIME_USED_UP or _is_confirmed(last, climbs[:-1]):
             break
+        if not is_full and last.is_over:  # one is expensive
+            break
     best = _best(climbs)
-    if best.is_over:
+    if best.is_over and is_full:
         for scout in _scouts(best.look.gaussian, rng):
             climbs.append(climb(Look.at(scout, z, evaluate), evaluate, deadline))
-    return _judged(climbs)
+    return _judged(climbs, kind)
 
 
 def _scouts(gaussian: AbstractGaussian, rng: np.random.Generator) -> list[AbstractGaussian]:
@@ -85,7 +94,7 @@ def _scales(slope: float) -> Iterator[float]:
     yield from _SCALES
 
 
-def _finite_point(
+def finite_point(
     evaluate: Evaluator, centre: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, float] | StartOutcome:
     """Return a point where the target has a value and a gradient, and the length of the gradient there."""
@@ -118,14 +127,14 @@ def _best(climbs: list[Climb]) -> Climb:
     return max([best, *(c for c in astray if c.look.elbo > best.look.elbo + 1.0)], key=lambda c: c.look.elbo)
 
 
-def _judged(climbs: list[Climb]) -> Found:
+def _judged(climbs: list[Climb], kind: StartKind) -> Found:
     best = _best(climbs)
     others: list[Climb] = []
     for one in climbs:
         is_new = all(_is_apart(one, other) for other in (best, *others))
         if one.is_over and is_new:
             others.append(one)
-    return Found(best, tuple(others), best.outcome)
+    return Found(best, tuple(others), best.outcome, kind)
 
 
 def _is_apart(one: Climb, other: Climb) -> bool:

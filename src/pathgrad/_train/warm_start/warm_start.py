@@ -12,13 +12,15 @@ from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target
 from ..._words.errors import ArgumentError, named
 from .evaluator import Evaluator
-from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look, balanced_draws
+from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look, LowRankGaussian, balanced_draws
+from .large import search_large
 from .outcome import StartKind, StartOutcome
-from .search import Found, search
+from .search import Found, Where, search
 from .smoothness import follows_its_gradient
 
 _REGRESSION = 200  # dimensions up to which ten draws for each are cheaper than second derivatives
-_FRESH = 1024  # draws for the ELBO
+_HESSIAN = 2500  # and up to which a full matrix is affordable
+_FRESH = 1024  # draws for the ELBO, of small points
 
 
 class LocalMode(NamedTuple):
@@ -95,23 +97,22 @@ def warm_start(
     began = time.perf_counter()
     deadline = math.inf if max_seconds is None else began + max_seconds
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-    size, is_full = evaluate.dim, evaluate.dim <= _REGRESSION
+    size = evaluate.dim
+    is_full = size <= _HESSIAN
     first = None if draws is None else _moments(draws, size, is_full=is_full)
     centre = np.zeros(size) if first is None else first.mean
     centre = centre if start is None else np.asarray(start, np.float64).ravel()
-    z = balanced_draws(max(256, 10 * size) if is_full else 256, size, rng)
-    found = search(evaluate, centre, z, first=first, is_full=is_full, rng=rng, deadline=deadline)
-    kind = StartKind.FULL if is_full else StartKind.DIAGONAL
-    return _finished(found, kind, centre, evaluate, rng, began)
+    where = Where(centre, first)
+    if size <= _REGRESSION:
+        z = balanced_draws(max(256, 10 * size), size, rng)
+        found = search(evaluate, z, where, is_full=True, rng=rng, deadline=deadline)
+    else:
+        found = search_large(target, evaluate, where, is_full=is_full, rng=rng, deadline=deadline)
+    return _finished(found, centre, evaluate, rng, began)
 
 
 def _finished(
-    found: Found,
-    kind: StartKind,
-    centre: np.ndarray,
-    evaluate: Evaluator,
-    rng: np.random.Generator,
-    began: float,
+    found: Found, centre: np.ndarray, evaluate: Evaluator, rng: np.random.Generator, began: float
 ) -> WarmStart:
     """Look at the best Gaussian with fresh draws."""
     shape = evaluate.shape
@@ -122,15 +123,16 @@ def _finished(
         ends = 1.0, evaluate.gradients, elapsed, spent
         return WarmStart(nothing, -math.inf, math.inf, StartKind.DIAGONAL, found.outcome, (), *ends)
     gaussian = found.best.look.gaussian
-    look = Look.at(gaussian, rng.standard_normal((_FRESH, evaluate.dim)), evaluate)
+    fresh = _FRESH if evaluate.dim <= _REGRESSION else _FRESH // 4
+    look = Look.at(gaussian, rng.standard_normal((fresh, evaluate.dim)), evaluate)
     outcome = found.outcome
     if outcome.is_usable and not follows_its_gradient(look):
         outcome = StartOutcome.DISCONTINUOUS
     log_weight = look.log_weight
     error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
     modes = tuple(_mode(one.look, shape) for one in found.others)
-    ends = look.outside / _FRESH, evaluate.gradients, time.perf_counter() - began, spent
-    return WarmStart(affine_of(gaussian, shape), look.elbo, error, kind, outcome, modes, *ends)
+    ends = look.outside / fresh, evaluate.gradients, time.perf_counter() - began, spent
+    return WarmStart(affine_of(gaussian, shape), look.elbo, error, found.kind, outcome, modes, *ends)
 
 
 def _mode(look: Look, shape: tuple[int, ...]) -> LocalMode:
@@ -144,8 +146,10 @@ def affine_of(gaussian: AbstractGaussian, shape: tuple[int, ...]) -> FullAffine 
     mean = gaussian.mean.reshape(shape)
     if isinstance(gaussian, FullGaussian):
         # Triangular, with the same distribution: then a coordinate depends on those before it alone.
-        _, upper = np.linalg.qr(gaussian.factor.T)
-        return FullAffine(mean, upper.T * np.sign(np.diag(upper)))
+        lower = np.asarray(np.linalg.qr(gaussian.factor.T, mode="r")).T
+        return FullAffine(mean, lower * np.sign(np.diag(lower)))
+    if isinstance(gaussian, LowRankGaussian):
+        return LowRankAffine(mean, gaussian.scale.reshape(shape), gaussian.directions, gaussian.stretch)
     return LowRankAffine(mean, gaussian.deviation.reshape(shape))
 
 

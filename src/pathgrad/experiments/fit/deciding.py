@@ -17,7 +17,7 @@ from pathgrad._default.recipe import Recipe
 from pathgrad._words.text import percent
 
 from ..density.loading import load_target
-from .options import FitOptions, FitTrainOptions
+from .options import FitOptions, FitTrainOptions, Found
 
 PRECISIONS = {"auto": None, "single": False, "double": True}
 
@@ -81,9 +81,8 @@ def _with_decisions(options: FitOptions, pipeline: Pipeline, best: Contender) ->
         rounds=pipeline.rounds_that_fit(best),
         look_draws=best.look_draws,
     )
-    found = dataclasses.replace(
-        options.found, coordinates=_coordinates(pipeline), centre=best.inside.centre, defended=False
-    )
+    coordinates, directions = _coordinates(pipeline)
+    found = Found(coordinates, directions, best.inside.centre, defended=False)
     return dataclasses.replace(
         options,
         dim=pipeline.dim,
@@ -94,10 +93,11 @@ def _with_decisions(options: FitOptions, pipeline: Pipeline, best: Contender) ->
     )
 
 
-def _coordinates(pipeline: Pipeline) -> Literal["own", "full", "diagonal"]:
+def _coordinates(pipeline: Pipeline) -> tuple[Literal["own", "full", "diagonal"], int]:
     if pipeline.start is None:
-        return "own"
-    return "full" if isinstance(pipeline.start.map, pg.FullAffine) else "diagonal"
+        return "own", 0
+    to_target = pipeline.start.map
+    return ("full", 0) if isinstance(to_target, pg.FullAffine) else ("diagonal", to_target.rank)
 
 
 def _notes(pipeline: Pipeline, best: Contender) -> list[str]:

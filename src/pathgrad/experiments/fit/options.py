@@ -33,6 +33,8 @@ class Found:
     coordinates: Literal["unknown", "own", "full", "diagonal"] = "unknown"
     """Coordinates in which the flow is trained: those of the density, or of a Gaussian with full or diagonal
     covariance."""
+    directions: int = 0
+    """Directions in which a diagonal covariance is stretched further."""
     centre: float = 0.0
     """What is subtracted from the log density, so that numbers near zero keep their digits."""
     defended: bool = False

@@ -1,6 +1,7 @@
 """The problem of a fit whose decisions are made: training, evaluation and draws."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..density.loading import load_target
 from ..flows.experiment import FlowEvaluateOptions
 from ..flows.problem import with_contours
 from .deciding import PRECISIONS, kind_of
-from .options import FitOptions
+from .options import FitOptions, Found
 
 
 def build(options: FitOptions) -> "FitProblem":
@@ -34,7 +35,7 @@ def build(options: FitOptions) -> "FitProblem":
         )
     n, first, rounds, look_draws = known
     kind, shape = kind_of(options.flow), shape_of(target)
-    to_target = _identity(options.found.coordinates, shape)
+    to_target = _like(options.found, shape)
     inside = Inside(target, to_target is not None, options.found.centre, bool(PRECISIONS[options.precision]))
     parts = parts_of(kind, inside, n, first, look_draws)
     flow = new_flow(kind, shape, to_target, key=pg.run_keys(training.seed)[0])
@@ -43,12 +44,14 @@ def build(options: FitOptions) -> "FitProblem":
     return FitProblem(pg.Training(flow, *parts[:2], steps, parts.validation, finish=finish), inside)
 
 
-def _identity(coordinates: str, shape: tuple[int, ...]) -> pg.FullAffine | pg.LowRankAffine | None:
-    """Return a map with the arrays of the one in a checkpoint."""
-    size = int(np.prod(shape))
-    if coordinates == "full":
+def _like(found: Found, shape: tuple[int, ...]) -> pg.FullAffine | pg.LowRankAffine | None:
+    """Return a map whose arrays have the shapes of those in a checkpoint."""
+    size, rank = math.prod(shape), found.directions
+    if found.coordinates == "full":
         return pg.FullAffine(np.zeros(shape), np.eye(size))
-    return pg.LowRankAffine(np.zeros(shape), np.ones(shape)) if coordinates == "diagonal" else None
+    if found.coordinates == "diagonal":
+        return pg.LowRankAffine(np.zeros(shape), np.ones(shape), np.eye(size, rank), np.ones(rank))
+    return None
 
 
 class FitProblem(pg.AbstractProblem):
@@ -68,8 +71,9 @@ class FitProblem(pg.AbstractProblem):
 
     def concluded(self, options: FitOptions, trained: pg.Trained, *, key: Key[Array, ""]) -> FitOptions:
         """Decide whether the flow gets a wider base."""
-        looks, seen = self._training.validation, Look.of_best(trained.state.best)
+        looks = self._training.validation
         assert isinstance(looks, Looks)
+        seen = Look.of_best(trained.state.best, looks.n)
         is_wanted = options.defence and gains_by_defence(trained.model, self.inside, seen, key=key, n=looks.n)
         return dataclasses.replace(options, found=dataclasses.replace(options.found, defended=is_wanted))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pathgrad._data.contents import present
-from pathgrad._data.files import Parts, addresses, parts_of
+from pathgrad._data.files import File, addresses, parts_of
 from pathgrad._words.errors import UserError
 
 
@@ -24,7 +24,7 @@ class Source:
         remark: Licence, and what to know before quoting results.
     """
 
-    files: Parts
+    files: dict[str, tuple[File, ...]]
     images: tuple[int, int, int]
     pixels: tuple[int, int]
     levels: int
