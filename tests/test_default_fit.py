@@ -151,9 +151,9 @@ def test_what_cannot_be_fitted_is_refused_with_a_remedy(given, remedy):
 
 def test_options_of_the_other_form_are_refused():
     with pytest.raises(pg.ArgumentError, match=r"steps.*with an `objective`.*recipe"):
-        pg.fit(TARGET, steps=10)
+        pg.fit(TARGET, steps=10)  # pyright: ignore[reportCallIssue]
     with pytest.raises(pg.ArgumentError, match="needs a `key`"):
-        pg.fit(pg.Flow(pg.StandardNormal((2,)), []), TARGET, steps=10)
+        pg.fit(pg.Flow(pg.StandardNormal((2,)), []), TARGET, steps=10)  # pyright: ignore[reportCallIssue]
     with pytest.raises(pg.ArgumentError, match="must be positive"):
         pg.fit(TARGET, max_seconds=0.0)
 

@@ -2,6 +2,7 @@
 
 import enum
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ class Kind(enum.Enum):
 
     def transforms(
         self, shape: tuple[int, ...], to_target: AbstractBijection | None = None, *, key: Key[Array, ""]
-    ) -> list[AbstractTransform]:
+    ) -> Sequence[AbstractTransform]:
         """Return the transforms of a new flow of this kind; `to_target` leads from it to the target."""
         keys, dim = jr.split(key), math.prod(shape)
         couplings = lambda: coupling_transforms(shape, key=keys[0])  # noqa: E731
