@@ -196,7 +196,7 @@ def test_own_density_is_measured_too(traced, capsys, monkeypatch, tmp_path):
         ("bench phi4 --preset slow", "--help explains"),
         ("bench vae --dataset cats", "Choose from: mnist"),
         ("bench vae --depth 3 --divergence closed", "--divergence exact or hutchinson"),
-        ("bench nonsense", "Choose from: cnf, fit, phi4, toy, vae."),
+        ("bench nonsense", "Choose from: targets, cnf, density, fit, phi4, toy, vae."),
         ("bench cnf --solver-steps 0", "must be at least 1, got 0"),
         ("bench all --out x", "python -m benchmarks.study"),
         ("bench phi4 --rivals", "--help explains"),

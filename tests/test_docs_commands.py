@@ -174,7 +174,7 @@ def test_files_of_a_run_are_as_the_page_says(tmp_path, monkeypatch, capsys):
     lines = [line for line in lines_of(page) if line.startswith("pathgrad ")]
     fit = next(shlex.split(line)[1:] for line in lines if " fit " in line)
     draw = next(shlex.split(line)[1:] for line in lines if " sample " in line)
-    tiny = "--width 4 --depth 1 --solver-steps 2 --batch 8 --steps 4 --block 2"
+    tiny = "--flow tied --batch 8 --first 4 --rounds 1 --look-draws 100 --max-seconds 9999"
     assert main([*fit, *shlex.split(tiny)]) == 0
     assert main(draw) == 0
     with np.load("draws.npz") as arrays:
