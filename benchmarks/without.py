@@ -1,0 +1,49 @@
+"""The default fit without one of its parts, to learn what each is worth.
+
+    python -m benchmarks.targets --out runs/without/warm_start --fit benchmarks.without:warm_start credit
+
+Each function is called as `pathgrad.fit(target, key=key, max_seconds=max_seconds)`, and takes as long.
+"""
+
+from typing import Any
+
+import jax.random as jr
+import numpy as np
+
+import pathgrad as pg
+
+
+def warm_start(target: Any, **how: Any) -> pg.TargetFit:
+    """Fit from a standard normal."""
+    return pg.fit(target, recipe=pg.Recipe(warm_start=None), **how)
+
+
+def coordinates(target: Any, *, key: Any, max_seconds: float | None = None) -> pg.TargetFit:
+    """Fit in the target's own coordinates: the Gaussian of the warm start is a base, and trained too."""
+    start = pg.warm_start(target, key=key)
+    matrix = np.asarray(start.map.matrix)
+    base = pg.FullNormal.from_covariance(start.map.shift, matrix @ matrix.T)
+    flow = pg.Flow(base, pg.coupling_transforms(target.shape, key=jr.fold_in(key, 1)))
+    recipe = pg.Recipe(warm_start=None, flow=flow)
+    return pg.fit(target, recipe=recipe, key=key, max_seconds=max_seconds)
+
+
+def couplings(target: Any, **how: Any) -> pg.TargetFit:
+    """Fit a network as velocity field."""
+    return pg.fit(target, recipe=pg.Recipe(kinds=[pg.Kind.NETWORK]), **how)
+
+
+def defence(target: Any, **how: Any) -> pg.TargetFit:
+    """Fit without wider draws in the base."""
+    return pg.fit(target, recipe=pg.Recipe(defence=False), **how)
+
+
+def rounds(target: Any, **how: Any) -> pg.TargetFit:
+    """Fit with one round of training."""
+    return pg.fit(target, recipe=pg.Recipe(rounds=1), **how)
+
+
+def flow(target: Any, **how: Any) -> pg.TargetFit:
+    """Fit the Gaussian of the warm start alone, with an affine map of each coordinate to correct it."""
+    own = pg.Flow(pg.StandardNormal(target.shape), [pg.Affine.identity(target.shape)])
+    return pg.fit(target, recipe=pg.Recipe(flow=own, rounds=1), **how)
