@@ -191,8 +191,8 @@ def _evaluate(trained: pg.Run) -> None:
         print(line)
     evaluate(trained, trained.experiment.EvaluateOptions(), seed=0, as_json=False)
     evaluated = pg.Run.open(trained.path, trained.experiment)
-    if is_first:
-        print(*map(as_options, evaluated.experiment.advice(evaluated)), sep="\n")
+    for line in evaluated.experiment.advice(evaluated) if is_first else ():
+        print(as_options(line))
 
 
 def _print_idle(work: "pg.Session") -> None:

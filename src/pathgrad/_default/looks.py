@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -68,18 +68,25 @@ class Look(NamedTuple):
         return cls(-math.inf, 0.0, math.inf, math.inf, n)
 
     @classmethod
+    def stored(cls, numbers: Any, n: int) -> "Look":
+        """Return the look whose numbers but the last were kept in an array."""
+        elbo, ess, khat, largest = map(float, np.asarray(numbers))
+        return cls(elbo, ess, khat, largest, n)
+
+    @classmethod
     def of_best(cls, best: Best | None, n: int) -> "Look | None":
         """Return the look at a training's best model, at the target near zero; `None` if there is none."""
-        return None if best is None or not int(best.step) else cls(*map(float, np.asarray(best.found)), n)
+        return None if best is None or not int(best.step) else cls.stored(best.found, n)
 
     @classmethod
     def in_row(cls, row: Row, n: int) -> "Look | None":
         """Return the look that a row of metrics holds; `None` if its block did not end with a round."""
         if row.value("is_good") is None:
             return None
-        worst = cls.worthless(n)._asdict()
-        found = {name: row.value(f"look_{name}") for name in worst}
-        return cls(**{name: worst[name] if value is None else value for name, value in found.items()})
+        worst = cls.worthless(n)
+        found = [row.value(f"look_{name}") for name in cls._fields]
+        known = [bad if value is None else float(value) for value, bad in zip(found, worst, strict=True)]
+        return cls.stored(known[:-1], n)
 
 
 def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
@@ -128,7 +135,7 @@ class Looks(AbstractValidation):
         # In the precision of the state, so that a resumed training compares the same numbers.
         seen = look(*self.inside.of(on_one_device(model)), key=key, n=self.n)
         found = np.asarray(seen[:-1], np.float32)
-        seen = Look(*map(float, found), self.n)
+        seen = Look.stored(found, self.n)
         none = jnp.zeros((), jnp.int32)
         best = dataclasses.replace(state.best, waiting=state.best.waiting + 1)
         if seen.beats(Look.of_best(state.best, self.n)):

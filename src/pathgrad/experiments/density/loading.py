@@ -48,7 +48,7 @@ def load_target(spec: str, dim: int | None) -> pg.Target:
     return checked(density, dim, spec)
 
 
-def checked(density: Callable[..., Array], dim: int, spec: str) -> pg.LogDensity:
+def checked(density: Callable[..., Any], dim: int, spec: str) -> pg.LogDensity:
     """Return a function as a target; report in one line if it does not return a number."""
     try:
         return pg.LogDensity(density, (dim,))

@@ -1,10 +1,12 @@
 """Fit a user's own log density with nothing chosen. No JAX here: the command line imports this for help."""
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._runs.status import resume_command
 from pathgrad._words.text import duration, percent
 
 from ..density.experiment import absolute
@@ -113,13 +115,14 @@ class FitExperiment(AbstractFlowExperiment):
         return lines
 
     def advice(self, run: pg.Run) -> Sequence[str]:
-        """Return how to train for longer, if that may help."""
+        """Return how to draw from the flow, or how to train for longer if it is not good."""
         ess, is_good = pg.number_in(run.evaluation, "ess"), run.last and run.last.value("is_good")
         if is_good or ess is None or ess > _GOOD_ESS or run.last is None:
-            return []
+            draws = f"{pg.named('n')} 10000 {pg.named('out')} draws.npz"
+            return [f"Next: pathgrad sample {shlex.quote(str(run.path))} {draws}"]
         rounds = int(pg.number_in(run.training, "rounds") or 0)
         more = duration(2 * run.last.seconds)  # a round is as long as all before it, and a little longer
-        again = f"pathgrad fit {pg.named('out')} {run.path} {pg.named('resume')} {pg.named('rounds')}"
+        again = f"{resume_command(self, run.path)} {pg.named('rounds')}"
         return [
             f"Not good enough yet. One more round of training takes about {more}: {again} {rounds + 1}",
             f"Or try another {pg.named('flow')}, or transform the parameters of the density.",
