@@ -67,8 +67,8 @@ class OneCompartment(AbstractPosterior):
         rate, half, speed = jnp.exp(x[0]), jnp.exp(x[1]), jnp.exp(x[2]) / self.volume
         # All solutions advance together. Those with fewer steps come to their end first, and then stay there.
         index = np.arange(number * max(_STEPS))[:, None]
-        sizes = like(x, self.times[0]) * like(x, np.where(index < number * steps, 1 / steps, 0.0))
-        starts = like(x, self.times[0]) * like(x, index / steps)
+        sizes = like(x, self.times[:1]) * like(x, np.where(index < number * steps, 1 / steps, 0.0))
+        starts = like(x, self.times[:1]) * like(x, index / steps)
         # What is absorbed in each step is known exactly.
         absorbed = self.dose / self.volume * jnp.exp(-rate * starts) * -jnp.expm1(-rate * sizes)
         tiny = float(jnp.finfo(x.dtype).tiny) ** 0.5
