@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.costs.tables import markdown
-from pathgrad._bench.fit_tables import row
+from pathgrad._bench import fit_tables
 from pathgrad._cli.tables import escaped
 
 from .docs_helpers import DOCS, PAGES, README, ROOT
@@ -66,7 +66,7 @@ def test_the_page_of_targets_is_made_from_its_files():
     records = [json.loads(file.read_text()) for file in (ROOT / "results/targets").glob("*.json")]
     page = (ROOT / "results/targets/targets.md").read_text().splitlines()
     _, _, *quoted = [line for line in page if line[:2] == "| "]
-    rows = [f"| {' | '.join(map(escaped, row(record)))} |" for record in records]
+    rows = [f"| {' | '.join(map(escaped, fit_tables.row(record)))} |" for record in records]
     assert len(rows) > 20
     assert sorted(quoted) == sorted(rows)
 
