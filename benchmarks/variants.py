@@ -68,7 +68,10 @@ def stretched(target: Any, *, key: Any, max_seconds: float | None = None) -> Str
     matrix = left @ np.diag(np.logspace(-3, 3, dim)) @ right
     aside = rng.standard_normal(dim)
     origin = start.map.shift + 100 * np.asarray(start.map.matrix) @ (aside / np.linalg.norm(aside))
-    back = pg.FullAffine(origin, matrix)
-    fit = pg.fit(pg.Whitened(target, back), key=key, max_seconds=max_seconds)
-    flow = pg.Flow(fit.flow.base, [*fit.flow.transforms, back])
-    return Stretched(flow, fit.evaluation, fit.gradients)
+    copy = pg.Whitened(target, pg.FullAffine(origin, matrix))
+    fit = pg.fit(copy, key=key, max_seconds=max_seconds)
+    assert fit.start is not None
+    # One map instead of two: numbers between them would be rounded.
+    inner = fit.start.map
+    back = pg.FullAffine(origin + matrix @ inner.shift, matrix @ inner.matrix)
+    return Stretched(pg.Flow(fit.flow.base, [*fit.flow.transforms[:-1], back]), fit.evaluation, fit.gradients)
