@@ -61,7 +61,7 @@ class Stretched:
 
 
 def stretched(target: Any, *, key: Any, max_seconds: float | None = None) -> Stretched:
-    """Fit a copy whose coordinates are mixed with condition 1e6, and which is 100 standard deviations away."""
+    """Fit a copy whose coordinates are mixed, with condition 1e6, and that is 100 sd away."""
     start, dim = pg.warm_start(target, key=key), target.shape[0]
     rng = np.random.default_rng(dim)
     left, right = (np.linalg.qr(rng.standard_normal((dim, dim)))[0] for _ in range(2))
