@@ -6,6 +6,8 @@ import re
 import pytest
 
 from benchmarks.costs.tables import markdown
+from pathgrad._bench import fit_tables
+from pathgrad._cli.tables import escaped
 
 from .docs_helpers import DOCS, PAGES, README, ROOT
 from .quoted_helpers import (
@@ -21,7 +23,8 @@ from .quoted_helpers import (
     written_as,
 )
 
-RESULTS = sorted(page for page in (ROOT / "results").rglob("*.md") if page.name != "bench.md")
+GENERATED = ("bench.md", "targets.md")
+RESULTS = sorted(page for page in (ROOT / "results").rglob("*.md") if page.name not in GENERATED)
 # Pages with measured numbers; the others have settings and limits, which are in no file.
 MEASURED = ("costs", "devices", "choosing", "when-not", "second-order", "phi4", "autoencoders")
 # Every number with a decimal point on these pages needs a source. Other pages have their sources checked.
@@ -57,6 +60,15 @@ def test_the_page_of_costs_is_made_from_its_files():
     quoted, tables = ([line for line in text.splitlines() if line[:1] == "|"] for text in (page, made))
     assert len(tables) > 80
     assert quoted == tables
+
+
+def test_the_page_of_targets_is_made_from_its_files():
+    records = [json.loads(file.read_text()) for file in (ROOT / "results/targets").glob("*.json")]
+    page = (ROOT / "results/targets/targets.md").read_text().splitlines()
+    _, _, *quoted = [line for line in page if line[:2] == "| "]
+    rows = [f"| {' | '.join(map(escaped, fit_tables.row(record)))} |" for record in records]
+    assert len(rows) > 20
+    assert sorted(quoted) == sorted(rows)
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=named)

@@ -1,10 +1,12 @@
-"""The default fit without one of its parts, to learn what each is worth.
+"""The default fit without one of its parts, to learn what each is worth; and of targets made difficult.
 
-    python -m benchmarks.targets --out runs/without/warm_start --fit benchmarks.without:warm_start credit
+    python -m benchmarks.targets --out results/targets/warm_start --fit benchmarks.variants:warm_start credit
 
-Each function is called as `pathgrad.fit(target, key=key, max_seconds=max_seconds)`, and takes as long.
+Each function is called as `pathgrad.fit(target, key=key, max_seconds=max_seconds)`. All but `stretched` leave
+out the part that they are named after.
 """
 
+import dataclasses
 from typing import Any
 
 import jax.random as jr
@@ -47,3 +49,29 @@ def flow(target: Any, **how: Any) -> pg.TargetFit:
     """Fit the Gaussian of the warm start alone, with an affine map of each coordinate to correct it."""
     own = pg.Flow(pg.StandardNormal(target.shape), [pg.Affine.identity(target.shape)])
     return pg.fit(target, recipe=pg.Recipe(flow=own, rounds=1), **how)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretched:
+    """A fit in other coordinates, with its flow in those of the target."""
+
+    flow: pg.Flow
+    evaluation: pg.Evaluation
+    gradients: int
+
+
+def stretched(target: Any, *, key: Any, max_seconds: float | None = None) -> Stretched:
+    """Fit a copy whose coordinates are mixed, with condition 1e6, and that is 100 sd away."""
+    start, dim = pg.warm_start(target, key=key), target.shape[0]
+    rng = np.random.default_rng(dim)
+    left, right = (np.linalg.qr(rng.standard_normal((dim, dim)))[0] for _ in range(2))
+    matrix = left @ np.diag(np.logspace(-3, 3, dim)) @ right
+    aside = rng.standard_normal(dim)
+    origin = start.map.shift + 100 * np.asarray(start.map.matrix) @ (aside / np.linalg.norm(aside))
+    copy = pg.Whitened(target, pg.FullAffine(origin, matrix))
+    fit = pg.fit(copy, key=key, max_seconds=max_seconds)
+    assert fit.start is not None
+    # One map instead of two: numbers between them would be rounded.
+    inner = fit.start.map
+    back = pg.FullAffine(origin + matrix @ inner.shift, matrix @ inner.matrix)
+    return Stretched(pg.Flow(fit.flow.base, [*fit.flow.transforms[:-1], back]), fit.evaluation, fit.gradients)
