@@ -129,6 +129,7 @@ def test_a_flow_is_kept_if_its_bound_is_higher_or_its_tail_lighter():
     assert not look(-3.01, 0.9, 0.6).beats(base)
     assert not look(-3.1, 0.99, 0.1).beats(base)
     assert not look(math.nan, 0.99, 0.1).beats(base)
+    assert not look(-math.inf, 0.0, math.inf).beats(None)
     assert base.beats(None)
     assert look(0.0, 0.99, 0.3).is_good
     assert not look(0.0, 0.97, 0.3).is_good
@@ -168,3 +169,18 @@ def test_options_of_the_other_form_are_refused():
 def test_hopeless_densities_end_in_a_sentence(density, why):
     with pytest.raises(pg.UserError, match=why):
         pg.fit(pg.LogDensity(density, (2,)))
+
+
+def test_a_target_that_is_too_slow_is_refused_with_the_time_it_takes():
+    def slow_start(target, **how):
+        return pg.warm_start(target, **how)._replace(seconds=100.0, gradients=100)
+
+    target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
+    with pytest.raises(pg.UserError, match=r"One gradient of the target takes 1 s.*Give it more"):
+        pg.fit(target, recipe=pg.Recipe(warm_start=slow_start), max_seconds=60.0)
+
+
+def test_time_may_be_endless():
+    target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
+    recipe = dataclasses.replace(SMALL, first=20, look_draws=1000)
+    assert pg.fit(target, recipe=recipe, max_seconds=math.inf).evaluation.ess > 0.9

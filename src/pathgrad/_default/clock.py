@@ -1,6 +1,5 @@
 """The time that a fit may take, compiling included."""
 
-import math
 import time
 
 
@@ -23,8 +22,3 @@ class Clock:
     def left(self) -> float:
         """Seconds left; below zero when the limit is passed."""
         return self.limit - self.spent
-
-    @classmethod
-    def endless(cls) -> "Clock":
-        """Return a clock without a limit."""
-        return cls(math.inf)

@@ -99,7 +99,7 @@ class Contender:
         key: Key[Array, ""],
     ) -> None:
         self.kind, self.inside, self.n, self.first, self.look_draws = kind, inside, n, first, look_draws
-        self.failed, self.seconds = False, 0.0
+        self.failed, self.seconds, self._initial = False, 0.0, flow
         self.history: list[Row] = []
         objective, method, looks = parts_of(kind, inside, n, first, look_draws)
         self._rounds = looks.rounds
@@ -113,8 +113,8 @@ class Contender:
 
     @property
     def best(self) -> Flow:
-        """The best flow so far; before any look, the latest."""
-        return on_one_device(self.trainer.result(self.state))
+        """The best flow so far; before any that is worth keeping, the one to begin with."""
+        return on_one_device(self.trainer.result(self.state)) if self.kept else self._initial
 
     @property
     def seen(self) -> Look | None:

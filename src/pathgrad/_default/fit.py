@@ -87,6 +87,8 @@ def fit(
             per step, `estimator` and `optimizer` (short form only); `state` of an earlier fit with the same
             arguments, to continue from.
     """
+    if objective is not None and recipe != Recipe():
+        raise ArgumentError(f"{named('recipe')} is for a target alone, without an {named('objective')}.")
     if objective is not None:
         if key is None:
             raise ArgumentError(f"Training needs a {named('key')}: `key=jax.random.key(0)`.")

@@ -1,6 +1,9 @@
 """The coordinates in which a flow of a target is trained, and what is minimised there."""
 
+import dataclasses
+
 import equinox as eqx
+import jax.numpy as jnp
 
 from .._flow.flow import Flow
 from .._flow.whitened import Whitened
@@ -8,6 +11,7 @@ from .._gradients.estimators import AbstractEstimator, PathGradient
 from .._gradients.objectives import AbstractObjective, ReverseKL
 from .._ingredients.precise import Precise
 from .._ingredients.target import Target
+from .._numbers.evaluate import Evaluation
 from .centred import Centred
 
 
@@ -37,6 +41,13 @@ class Inside(eqx.Module):
             flow, target = Flow(flow.base, inner), Whitened(target, to_target)  # pyright: ignore
         target = Centred(target, self.centre)
         return flow, Precise(target) if self.is_double else target
+
+    def shifted(self, found: Evaluation) -> Evaluation:
+        """Return an evaluation of the target near zero as one of the target itself."""
+        log_z = found.log_z + self.centre
+        # Where the target is computed in single precision, it is so before the centre is subtracted.
+        rounding = found.rounding if self.is_double else float(jnp.finfo(float).eps) * abs(log_z)
+        return dataclasses.replace(found, elbo=found.elbo + self.centre, log_z=log_z, rounding=rounding)
 
 
 class InsideKL(AbstractObjective):

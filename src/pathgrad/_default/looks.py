@@ -55,7 +55,9 @@ class Look(NamedTuple):
         return self.ess > 0.98 and self.has_light_tail
 
     def beats(self, other: "Look | None") -> bool:
-        """Return whether to keep this flow instead of another."""
+        """Return whether to keep this flow instead of another; one whose draws failed is never kept."""
+        if not math.isfinite(self.elbo):
+            return False
         if other is None or not math.isfinite(other.elbo):
             return True
         if not self.elbo > other.elbo - _TOLERATED:

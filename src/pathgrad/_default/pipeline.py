@@ -43,8 +43,9 @@ _DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are adde
 _SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
 _SHORTEST = 100  # steps of the first round, for targets that are slow
+_LOOK_SHARE, _FEWEST_LOOKED_AT = 0.05, 1000  # draws of a look, for targets that are slow
 _PROBES = 64  # draws by which precisions are compared
-_START, _CHECK = range(2)  # folded into the key
+_START, _CHECK, _EVALUATE = range(3)  # folded into the key
 _MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
 
 
@@ -80,9 +81,9 @@ class Pipeline:
                 self._advance(best)
         flow, is_defended = self.defend(best)
         self.tell("evaluating")
-        found = evaluate(*best.inside.of(flow), key=self._check_key, n=best.look_draws)
-        centre = best.inside.centre
-        found = dataclasses.replace(found, elbo=found.elbo + centre, log_z=found.log_z + centre)
+        key = jr.fold_in(self._other_key, _EVALUATE)
+        found = evaluate(*best.inside.of(flow), key=key, n=best.look_draws)
+        found = best.inside.shifted(found)
         return TargetFit(
             flow=flow,
             target=self.target,
@@ -99,11 +100,11 @@ class Pipeline:
     def choose(self) -> Contender:
         """Find coordinates, train contenders for a round each, and return the best."""
         inside = self._begun(is_double=self.recipe.double)
-        contenders: list[Contender] = []
+        contenders, sizes = list[Contender](), self._sizes()
         for kind in self._kinds():
             if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
                 break
-            contenders.append(self._contender(kind, inside, *self._sizes()))
+            contenders.append(self._contender(kind, inside, *sizes))
             if self._advance(contenders[-1]).ess > _GOOD:
                 break
         return max(contenders, key=lambda c: c.elbo)
@@ -170,17 +171,39 @@ class Pipeline:
         if start is not None and start.gradients:
             each = start.seconds / start.gradients  # time of a gradient of the target, at most
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
-            first = max(_SHORTEST, min(first, int(_FIRST_SHARE * self.clock.left / (n * each))))
+            first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * each))))
+            self._check_pace(each)
         return self.recipe.n or n, self.recipe.first or first
+
+    def _check_pace(self, each: float) -> None:
+        """Refuse a target that is too slow for the shortest training and evaluation."""
+        least = each * (_SHORTEST * _FEWEST + 2 * _FEWEST_LOOKED_AT)
+        if least > self.clock.left:
+            raise UserError(
+                f"One gradient of the target takes {each:.2g} s, so that the shortest fit would take "
+                f"{least + self.clock.spent:.0f} s. Give it more {named('max_seconds')}, or make the density "
+                "faster: does it loop in Python, or compute the same thing for each point?"
+            )
+
+    def _look_draws(self, n: int) -> int:
+        """Return the draws of a look: fewer where the target is so slow that it would take long."""
+        start, most = self.start, draws_of_a_look(n)
+        if start is None or not start.gradients:
+            return most
+        affordable = _LOOK_SHARE * self.clock.limit * start.gradients / max(start.seconds, 1e-9)
+        return int(max(_FEWEST_LOOKED_AT, min(most, affordable)))
 
     def _contender(self, kind: Kind | None, inside: Inside, n: int, first: int) -> Contender:
         to_target = None if self.start is None else self.start.map
         if kind is not None:
             flow = new_flow(kind, self.shape, to_target, key=self._flow_key)
         else:
-            assert self.recipe.flow is not None
+            if self.recipe.flow is None:
+                raise ArgumentError(
+                    f"This {named('plan')} is of a flow of your own: give the same {named('flow')} again."
+                )
             flow = with_map(self.recipe.flow, to_target)
-        look_draws = self.recipe.look_draws or draws_of_a_look(n)
+        look_draws = self.recipe.look_draws or self._look_draws(n)
         return Contender(kind, flow, inside, n, first, look_draws, self._training_key)
 
     def _advance(self, contender: Contender) -> Look:
@@ -204,7 +227,8 @@ class Pipeline:
         return is_enough or contender.failed or contender.is_good
 
     def _has_time_for(self, seconds: float) -> bool:
-        return seconds < self.clock.left - _EVALUATION * self.clock.limit
+        limit = self.clock.limit
+        return limit == math.inf or seconds < self.clock.left - _EVALUATION * limit
 
     def _has_time_to(self, rounds: int, contender: Contender) -> bool:
         return self._has_time_for(contender.seconds_to(rounds))
@@ -227,6 +251,8 @@ class Pipeline:
             return Shortfall.NONE
         if best.failed:
             return Shortfall.DIVERGED
+        if self.recipe.plan is not None or best.rounds == self.recipe.rounds:
+            return Shortfall.ROUNDS
         if self.clock.limit < math.inf and not self._has_time_to(best.rounds + 1, best):
             return Shortfall.TIME
         return Shortfall.FLOW

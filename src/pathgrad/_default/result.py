@@ -21,6 +21,7 @@ class Shortfall(enum.Enum):
     """What kept a flow from being good, and what to try. The value is the message to show."""
 
     NONE = ""
+    ROUNDS = f"training ended after the {named('rounds')} that were asked for; more may help"
     TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
     FLOW = (
         "no flow that was tried came close to the target. Transform its parameters, or give a "
@@ -72,7 +73,7 @@ class TargetFit:
         return (0 if self.start is None else self.start.gradients) + self.plan.n * sum(taken.values())
 
     def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> Float[Array, "n *event"]:
-        """Return independent draws of the flow."""
+        """Return independent draws of the flow; without a `key`, the same ones each time."""
         key = jr.fold_in(self.key, 2**31) if key is None else key
         return self.flow.sample(key=key, n=n)
 
@@ -94,7 +95,7 @@ class TargetFit:
                 "The target is evaluated in double precision: single precision is too coarse for it."
             )
         if self.plan.defended:
-            lines.append("One tenth of the base's draws are wider, so that weights are bounded.")
+            lines.append("One tenth of the base's draws are wider, for a lighter tail of the weights.")
         if self.shortfall is not Shortfall.NONE:
             lines.append(in_python(f"Not good enough: {self.shortfall.text}."))
         return "\n".join([*lines, str(self.evaluation)])

@@ -63,7 +63,7 @@ def from_hessians(
     z = balanced_draws(4 * POINTS, len(mean), rng)
     precision = -curvature.matrix(np.broadcast_to(mean, (POINTS, len(mean))))
     upper = _factor(precision)
-    best: Look | None = None
+    best, averaged = None, 0
     for i in range(_ITERATIONS + 1):
         is_last = i == _ITERATIONS or time.perf_counter() > deadline
         if upper is None:
@@ -78,8 +78,11 @@ def from_hessians(
         if is_last:
             break
         latest = -curvature.matrix(mean + _scaled(upper, _pairs(POINTS, len(mean), rng)))
+        if not np.isfinite(latest).all():  # one of the points was outside
+            continue
         # The first one was at a single point. After that, the mean of all.
-        precision = latest if i == 0 else precision + (latest - precision) / (i + 1)
+        averaged += 1
+        precision = latest if averaged == 1 else precision + (latest - precision) / averaged
         upper = _factor(precision)
     if best is None or not best.finite.any():
         return None
@@ -90,6 +93,8 @@ def from_hessians(
 
 def _judged(precision: np.ndarray) -> StartOutcome:
     """Say whether the last precision is one: positive along every direction."""
+    if not np.isfinite(precision).all():
+        return StartOutcome.NOT_CONVERGED
     with contextlib.suppress(np.linalg.LinAlgError):
         cholesky(precision)
         return StartOutcome.CONVERGED

@@ -126,7 +126,9 @@ def _finished(
     fresh = _FRESH if evaluate.dim <= _REGRESSION else _FRESH // 4
     look = Look.at(gaussian, rng.standard_normal((fresh, evaluate.dim)), evaluate)
     outcome = found.outcome
-    if outcome.is_usable and not follows_its_gradient(look):
+    if outcome.is_usable and not look.finite.any():
+        outcome = StartOutcome.NOWHERE_FINITE
+    elif outcome.is_usable and not follows_its_gradient(look):
         outcome = StartOutcome.DISCONTINUOUS
     log_weight = look.log_weight
     error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
