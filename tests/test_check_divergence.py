@@ -13,7 +13,7 @@ from pathgrad.experiments.phi4.field import LatticeField
 from pathgrad.experiments.vae.field import AmortisedField
 from pathgrad.experiments.vae.gates import GatedField
 
-from .helpers import T0, T1, bent_flow, coupling, plane, skewed_target, space
+from .helpers import T0, T1, bent_flow, correlated_field, coupling, plane, skewed_target, space, tied_field
 from .phi4_helpers import rough_field
 from .vae_helpers import small_model
 
@@ -67,6 +67,8 @@ FLOWS = {
     "gates": lambda: posterior(field="gates"),
     "low rank": lambda: posterior(field="low-rank", depth=2, rank=2),
     "lattice": lambda: lattice_flow(3),
+    "tied": lambda: pg.Flow(pg.StandardNormal((3,)), [pg.CNF(tied_field())]),
+    "correlated": lambda: pg.Flow(pg.StandardNormal((3,)), [pg.CNF(correlated_field())]),
 }
 
 
@@ -83,7 +85,7 @@ def test_closed_forms_of_the_library_are_right(make):
 
 
 def test_every_tractable_field_of_the_library_is_checked():
-    known = {pg.MLPField, GatedField, AmortisedField, LatticeField}
+    known = {pg.MLPField, GatedField, AmortisedField, LatticeField, pg.TiedField, pg.CorrelatedField}
     assert {each for each in subclasses(pg.AbstractTractableField) if is_ours(each)} == known
 
 
