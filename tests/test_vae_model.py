@@ -120,6 +120,7 @@ def test_published_training():
     assert training.method.rate is None
     assert training.objective.data.augment is None
     assert training.steps == 5000 * 3
+    assert isinstance(training.validation, pg.Validation)
     assert (training.validation.every, training.validation.patient_until) == (3, 300)
     assert eqx.tree_equal(training.model, model)
     # Adamax's first step is the learning rate in every coordinate, whatever the gradient.

@@ -258,6 +258,7 @@ def test_data_know_how_far_training_is():
         dataclasses.replace(PLAIN, flips=True), small_model(), dataset_of(random_images(8))
     )
     assert training.objective.data.augment is not None
+    assert isinstance(training.validation, pg.Validation)
     assert training.validation.objective.data.augment is None
 
 
@@ -303,6 +304,7 @@ def test_one_more_solver_step_where_there_are_too_few(tmp_path):
     assert [row.evaluations for row in rows] == [4, 8]
     assert int(state.memory.average.steps) == 8
     key = jr.fold_in(jr.fold_in(jr.key(1), _VALIDATION), 8)
+    assert isinstance(training.validation, pg.Validation)
     assert float(state.best.loss) == training.validation.loss(state.best.model, 8, key=key)
 
     again = training.trainer(key=jr.key(1))
