@@ -151,7 +151,8 @@ class Pipeline:
             max_seconds=_WARM_SHARE * self.clock.limit,
         )
         if not started.outcome.is_usable:
-            raise UserError(f"There is nothing to fit: {started.outcome.text}.")
+            why = started.outcome.text
+            raise UserError(f"There is nothing to fit: {why}{'' if why.endswith(('?', '.)')) else '.'}")
         return started
 
     @property
