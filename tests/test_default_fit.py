@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad._default import pipeline
 from pathgrad._default.looks import Look
 
 SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1, look_draws=4096)
@@ -184,3 +185,16 @@ def test_time_may_be_endless():
     target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
     recipe = dataclasses.replace(SMALL, first=20, look_draws=1000)
     assert pg.fit(target, recipe=recipe, max_seconds=math.inf).evaluation.ess > 0.9
+
+
+def test_a_solver_that_is_too_coarse_takes_more_steps(monkeypatch):
+    def judged(flow, target, **how):
+        found = pg.evaluate(flow, target, **how)
+        is_coarse = flow.transforms[0].integrator.steps < 12
+        return dataclasses.replace(found, solver_shift=1.0) if is_coarse else found
+
+    monkeypatch.setattr(pipeline, "evaluate", judged)
+    recipe = dataclasses.replace(SMALL, kinds=[pg.Kind.NETWORK], n=16, first=5, look_draws=500)
+    found = pg.fit(TARGET, recipe=recipe)
+    assert found.flow.transforms[0].integrator.steps == 12
+    assert found.evaluation.solver_shift < 0.1

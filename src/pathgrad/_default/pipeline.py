@@ -16,7 +16,8 @@ from .._flow.transforms import AbstractBijection
 from .._ingredients.bases import StandardNormal
 from .._ingredients.precise import compare_precisions
 from .._ingredients.target import Target
-from .._numbers.evaluate import evaluate
+from .._numbers.evaluate import Evaluation, evaluate
+from .._numbers.verdict import Reason
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import ArgumentError, UserError, named
@@ -44,6 +45,7 @@ _SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
 _SHORTEST = 100  # steps of the first round, for targets that are slow
 _LOOK_SHARE, _FEWEST_LOOKED_AT = 0.05, 1000  # draws of a look, for targets that are slow
+_MOST_REFINED = 4  # largest multiple of the solver's steps
 _PROBES = 64  # draws by which precisions are compared
 _START, _CHECK, _EVALUATE = range(3)  # folded into the key
 _MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
@@ -80,10 +82,7 @@ class Pipeline:
             while not self._is_done(best) and self._has_time_to(best.rounds + 1, best):
                 self._advance(best)
         flow, is_defended = self.defend(best)
-        self.tell("evaluating")
-        key = jr.fold_in(self._other_key, _EVALUATE)
-        found = evaluate(*best.inside.of(flow), key=key, n=best.look_draws)
-        found = best.inside.shifted(found)
+        flow, found = self.evaluate(flow, best)
         return TargetFit(
             flow=flow,
             target=self.target,
@@ -245,6 +244,16 @@ class Pipeline:
                 flow, best.inside, best.seen, key=self._check_key, n=best.look_draws
             )
         return (defended(flow) if is_wanted else flow), is_wanted
+
+    def evaluate(self, flow: Flow, best: Contender, refine: int = 1) -> tuple[Flow, Evaluation]:
+        """Evaluate a flow; if its solver is too coarse for that, the same flow with more steps."""
+        self.tell("evaluating")
+        finer, key = flow.refined(refine), jr.fold_in(self._other_key, _EVALUATE)
+        found = evaluate(*best.inside.of(finer), key=key, n=best.look_draws)
+        is_coarse = {Reason.COARSE_SOLVER, Reason.ESS_MOVES} & set(found.verdict.reasons)
+        if is_coarse and refine < _MOST_REFINED:
+            return self.evaluate(flow, best, 2 * refine)
+        return finer, best.inside.shifted(found)
 
     def shortfall(self, best: Contender) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""
