@@ -196,5 +196,7 @@ def test_a_solver_that_is_too_coarse_takes_more_steps(monkeypatch):
     monkeypatch.setattr(pipeline, "evaluate", judged)
     recipe = dataclasses.replace(SMALL, kinds=[pg.Kind.NETWORK], n=16, first=5, look_draws=500)
     found = pg.fit(TARGET, recipe=recipe)
-    assert found.flow.transforms[0].integrator.steps == 12
+    first = found.flow.transforms[0]
+    assert isinstance(first, pg.CNF)
+    assert first.integrator == pg.FixedStep(12)
     assert found.evaluation.solver_shift < 0.1

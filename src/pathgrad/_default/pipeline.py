@@ -100,13 +100,26 @@ class Pipeline:
         """Find coordinates, train contenders for a round each, and return the best."""
         inside = self._begun(is_double=self.recipe.double)
         contenders, sizes = list[Contender](), self._sizes()
-        for kind in self._kinds():
+        kinds = self._kinds()
+        for kind in kinds:
             if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
                 break
             contenders.append(self._contender(kind, inside, *sizes))
-            if self._advance(contenders[-1]).ess > _GOOD:
+            seen = self._advance(contenders[-1])
+            if len(kinds) > 1:  # before others are tried
+                seen = self._while_cheap(contenders[-1], seen)
+            if seen.ess > _GOOD:
                 break
         return max(contenders, key=lambda c: c.elbo)
+
+    def _while_cheap(self, contender: Contender, seen: Look) -> Look:
+        """Train on until the flow is good, or a round would cost more than the flow has cost so far."""
+        while seen.ess <= _GOOD and not self._is_done(contender):
+            seconds = contender.seconds_to(contender.rounds + 1)
+            if seconds > contender.seconds or not self._has_time_for(seconds):
+                break
+            seen = self._advance(contender)
+        return seen
 
     def rounds_that_fit(self, contender: Contender) -> int:
         """Return how many rounds of a contender, those over included, end within the time."""
