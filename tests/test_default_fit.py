@@ -135,7 +135,8 @@ def test_a_flow_is_kept_if_its_bound_is_higher_or_its_tail_lighter():
     assert look(0.0, 0.99, 0.3).is_good
     assert not look(0.0, 0.97, 0.3).is_good
     assert not look(0.0, 0.99, 0.8).is_good
-    assert look(0.0, 0.99, 0.8, largest=1.2).is_good
+    assert not look(0.0, 0.99, 0.8, largest=1.2).is_good
+    assert look(0.0, 0.999, 0.8, largest=1.2).is_good
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ log = logging.getLogger("mkdocs.hooks.repository")
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (
     "results/README.md",
+    "results/targets/README.md",
+    "results/targets/targets.md",
     "results/phi4/README.md",
     "results/phi4/second_order.md",
     "results/vae/README.md",
