@@ -15,6 +15,7 @@ from pathgrad._runs.checkpoint import load, save
 from pathgrad._train.trainer import _VALIDATION
 from pathgrad.experiments.vae.augmentation import Augmentation, draw_pixels
 from pathgrad.experiments.vae.data.datasets import Dataset
+from pathgrad.experiments.vae.evaluation import Bound
 from pathgrad.experiments.vae.making import WarmUp, make_training
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions, NetworkOptions
 from pathgrad.experiments.vae.watch import SolverWatch, settled
@@ -287,7 +288,17 @@ def test_enough_solver_steps_are_left_alone():
     assert watch(small_model(cnfs=0), key=key) is watch(small_model(solver="dopri5"), key=key) is None
 
 
-def test_one_more_solver_step_where_there_are_too_few(tmp_path):
+@pytest.mark.parametrize(("shift", "taken"), [(0.06, 4), (-0.06, 4), (0.5, 6), (100.0, 6), (float("nan"), 6)])
+def test_the_worse_the_solver_the_more_steps_are_added(shift, taken, monkeypatch):
+    """By the power law of a fourth-order method, and at most twice as many at a time."""
+    monkeypatch.setattr(Bound, "shift", lambda self, fine: {"solver_shift": shift})
+    coarse = small_model(solver_steps=3)
+    change = SolverWatch(random_images(2))(coarse, key=jr.key(0))
+    assert change is not None
+    assert int(change(coarse).flow.solver_steps) == taken
+
+
+def test_more_solver_steps_where_there_are_too_few(tmp_path):
     """With the moments and the average it had, a best model measured as the others are, and when resumed."""
     images = random_images(16)
     options = dataclasses.replace(PLAIN, average=0.9, learning_rate=1e-3, block=4)
@@ -300,7 +311,7 @@ def test_one_more_solver_step_where_there_are_too_few(tmp_path):
         assert state.best.model.flow.integrator.steps == steps[-1] == int(state.best.model.flow.solver_steps)
         if row.step == 4:
             save(tmp_path / "state", state, step=4, meta={})
-    assert steps == [2, 3]
+    assert steps == [2, 4]
     assert [row.evaluations for row in rows] == [4, 8]
     assert int(state.memory.average.steps) == 8
     key = jr.fold_in(jr.fold_in(jr.key(1), _VALIDATION), 8)

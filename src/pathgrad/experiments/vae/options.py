@@ -56,7 +56,7 @@ class AmortisedFlowOptions:
     tolerance: float = 1e-5
     """Relative and absolute tolerance of adaptive steps."""
     solver_steps: int = 3
-    """Number of fixed steps (rk4) to begin with; one more is taken whenever they turn out to be too few."""
+    """Number of fixed steps (rk4) to begin with; more are taken whenever they turn out to be too few."""
     divergence: Literal["closed", "hutchinson", "exact"] = "closed"
     """Divergence used in training: its closed form (one or two hidden layers), a noisy estimate, or its exact
     value by automatic differentiation. Evaluation is always exact."""
