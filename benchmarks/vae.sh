@@ -1,11 +1,13 @@
 #!/bin/sh
 # Train and evaluate the autoencoders of the tables in results/vae, one after the other on one core, into runs/vae.
 # PATHGRAD_DATA says where the images are. A run that exists is continued where it stopped.
+# CLOCK=cpu counts CPU seconds of training, for a core that other programs use too.
 # `python -m benchmarks.record_run runs/vae/* --out results/vae/runs` writes the records.
 set -eu
 cd "$(dirname "$0")/.."
 OUT=runs/vae
-PATHGRAD=${PATHGRAD:-.venv/bin/pathgrad}
+PATHGRAD=.venv/bin/pathgrad
+[ "${CLOCK:-wall}" = wall ] || PATHGRAD=".venv/bin/python -m benchmarks.cpu_clock"
 CORE=${CORE:-1}
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1 # large memory pages make steps faster
 
@@ -13,11 +15,11 @@ train() { # train NAME OPTIONS...
     run=$OUT/$1
     shift
     if [ -e "$run/config.toml" ]; then
-        taskset -c "$CORE" "$PATHGRAD" train vae --resume --out "$run"
+        taskset -c "$CORE" $PATHGRAD train vae --resume --out "$run"
     else
-        taskset -c "$CORE" "$PATHGRAD" train vae --out "$run" "$@"
+        taskset -c "$CORE" $PATHGRAD train vae --out "$run" "$@"
     fi
-    taskset -c "$CORE" "$PATHGRAD" evaluate "$run" --refine 4
+    taskset -c "$CORE" $PATHGRAD evaluate "$run" --refine 4
 }
 
 case ${1:-} in
@@ -49,7 +51,7 @@ paper) # paper DATASET GRADIENT SEED EPOCHS: the published model and training
     train "paper-$2-$3-s$4" --dataset "$2" --preset paper --estimator "$3" --seed "$4" --epochs "$5"
     ;;
 *)
-    echo "usage: [CORE=1] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain DATASET MINUTES GRADIENT SEED" >&2
+    echo "usage: [CORE=1] [CLOCK=cpu] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain DATASET MINUTES GRADIENT SEED" >&2
     echo "       | parts SEED | paper DATASET GRADIENT SEED EPOCHS" >&2
     exit 2
     ;;
