@@ -139,7 +139,7 @@ def traced(monkeypatch):
     """Look at programs instead of measuring them: what they work on, and what they return, by estimator."""
     seen = {}
 
-    def measure(works, repetitions, say, *, seed):
+    def measure(works, repetitions, say, *, seed, **options):
         run = {n: jax.eval_shape(w.function, w.arrays, jr.key(seed)) for n, w in works.items()}
         seen.update({n: (w.arrays, run[n]) for n, w in works.items()})
         return {"estimators": {}, "ratios": {}}

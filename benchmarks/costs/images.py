@@ -21,6 +21,8 @@ from pathgrad.experiments.vae.options import AutoencoderOptions
 
 from .measure import measured
 
+PUBLISHED = optax.adamax(5e-4, eps=1e-7)
+
 
 def measure_images(options: AutoencoderOptions, how: MeasureOptions, say: Say) -> Record:
     """Measure whole training steps, and the gradient of the flow alone, on random images."""
@@ -51,9 +53,15 @@ def untrained(options: AutoencoderOptions) -> tuple[Autoencoder, Array]:
     return model, jnp.asarray(drawn)
 
 
-def training_step(model: Autoencoder, images: Array, estimator: pg.AbstractEstimator) -> Work:
-    """Return a whole training step with Adamax, as a program."""
-    method = pg.FirstOrder(optax.adamax(5e-4, eps=1e-7), len(images))
+def training_step(
+    model: Autoencoder,
+    images: Array,
+    estimator: pg.AbstractEstimator,
+    optimizer: optax.GradientTransformation = PUBLISHED,
+    average: float | None = None,
+) -> Work:
+    """Return a whole training step as a program."""
+    method = pg.FirstOrder(optimizer, len(images), average=average)
     objective = pg.NegativeELBO(pg.Data(np.asarray(images)), estimator)
     state = pg.Trainer(objective, method, key=jr.key(0)).init(model)
     moving, static = eqx.partition(state, eqx.is_array)

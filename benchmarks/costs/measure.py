@@ -1,6 +1,7 @@
 """Measure programs, including FLOPs: gradients of an experiment, or any others."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -34,10 +35,16 @@ def gradients_of(options: Any, how: MeasureOptions) -> tuple[Record, dict[str, W
 
 
 def measured(
-    works: Mapping[str, Work], how: MeasureOptions, say: Say, *, seed: int, pairs: Pairs = RATIOS
+    works: Mapping[str, Work],
+    how: MeasureOptions,
+    say: Say,
+    *,
+    seed: int,
+    pairs: Pairs = RATIOS,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Record:
     """Return the costs of programs, including FLOPs, and the ratios of pairs."""
-    costs: dict[str, Record] = measure(works, how.repetitions, say, seed=seed)["estimators"]
+    costs: dict[str, Record] = measure(works, how.repetitions, say, seed=seed, clock=clock)["estimators"]
     for name, work in works.items():
         say(f"counting FLOPs of {name}")
         costs[name] |= count_flops(work.function, work.arrays, jr.key(seed))

@@ -32,7 +32,14 @@ class Work(NamedTuple):
     arrays: PyTree
 
 
-def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int = 0) -> Record:
+def measure(
+    works: Mapping[str, Work],
+    repetitions: int,
+    say: Say,
+    *,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Record:
     """Return the cost of each program, and the ratios of those pairs that were both measured."""
     key = jr.key(seed)
     compiling: dict[str, float] = {}
@@ -52,7 +59,7 @@ def measure(works: Mapping[str, Work], repetitions: int, say: Say, *, seed: int 
     if repetitions:
         say(f"{repetitions} rounds of {', '.join(works)}")
     costs: dict[str, Record] = {}
-    for name, turns in take_turns(runs, repetitions).items():
+    for name, turns in take_turns(runs, repetitions, clock).items():
         seconds = [duration for duration, _ in turns]
         median = spread(seconds) or {"median": None, "spread": None}
         forward, backward = ([n[i] for _, n in turns if n is not None] for i in (0, 1))
