@@ -8,6 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._words.numpy_constants import separate_precisions
+
+separate_precisions()
+
 
 @runtime_checkable
 class Target(Protocol):
