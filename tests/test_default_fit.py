@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad import metrics
 from pathgrad._default import pipeline
 from pathgrad._default.looks import Look
 
@@ -46,13 +47,28 @@ def test_a_density_is_fitted_from_nothing_but_itself(fit):
     assert abs(np.corrcoef(u**2, v)[0, 1] + 0.4 * math.sqrt(2 / (1 + 0.32))) < 0.1
 
 
+def test_averages_and_draws_are_those_of_the_target(fit):
+    mean, error = fit.expect(lambda x: x)
+    np.testing.assert_array_less(np.abs(mean - [40.0, -7.0]), 4 * error)
+    assert np.all(error < 0.03 * SCALES)
+    variance, error = fit.expect(lambda x: (x - mean) ** 2, 4000)
+    np.testing.assert_array_less(np.abs(variance - SCALES**2 * [1, 1.32]), 4 * error)
+    drawn = fit.resample(4000)
+    assert drawn.shape == (4000, 2)
+    found = fit.weighted(4000)
+    assert 0.9 < found.ess < 1
+    assert set(drawn[:, 0]) <= set(found.x[:, 0])
+    assert 3000 < len(set(drawn[:, 0])) < 4000
+    np.testing.assert_allclose(drawn.mean(axis=0), found.mean.value, atol=0.02)
+
+
 def test_draws_and_densities_are_in_the_coordinates_of_the_target(fit):
     draw = fit.flow.sample_with_score(key=jr.key(3), n=64)
     np.testing.assert_allclose(fit.log_prob(draw.x), draw.log_q, atol=1e-6)
     weights = jax.vmap(TARGET.log_prob)(draw.x) - draw.log_q
     assert abs(float(pg.metrics.elbo(weights)) - fit.evaluation.elbo) < 0.2
     # Of the density itself, and so with its units.
-    score = jax.vmap(jax.grad(lambda x: fit.log_prob(x[None])[0]))(draw.x)
+    score = jax.vmap(jax.grad(lambda x: fit.flow.log_prob(x[None])[0]))(draw.x)
     np.testing.assert_allclose(draw.score, score, rtol=1e-5, atol=1e-5)
 
 
@@ -80,9 +96,22 @@ def test_the_scales_of_coordinates_do_not_matter():
     def copy(y):
         return banana(inverse @ (y - moved)) - np.linalg.slogdet(matrix)[1]
 
-    copied = pg.fit(pg.LogDensity(copy, (2,)), recipe=SMALL, key=jr.key(1))
+    with jax.enable_x64(False):
+        copied = pg.fit(pg.LogDensity(copy, (2,)), recipe=SMALL, key=jr.key(1))
+        found, drawn = copied.weighted(2000), copied.sample(500)
+        log_q = copied.log_prob(drawn)
+    assert copied.plan.double
     assert copied.evaluation.ess > 0.9
     assert abs(copied.evaluation.log_z - 5.0) < 5 * copied.evaluation.log_z_err
+    # One axis is 1e-8 as long as the distance from the origin: in single precision, draws would have no digits.
+    mean, error = found.mean
+    back = (found.x - moved) @ inverse.T
+    np.testing.assert_allclose(np.exp(found.log_weight) @ back, SHIFT, atol=0.1 * SCALES)
+    np.testing.assert_allclose(back.std(axis=0), SCALES * [1, 1.32**0.5], rtol=0.1)
+    np.testing.assert_allclose(mean, matrix @ SHIFT + moved, atol=4 * error.max())
+    log_weight = np.array([copy(y) for y in drawn]) - log_q
+    assert abs(metrics.log_z(log_weight).value - 5.0) < 0.05
+    assert metrics.ess(log_weight) > 0.9
 
 
 def test_without_a_warm_start_a_flow_begins_at_a_standard_normal():

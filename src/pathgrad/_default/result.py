@@ -2,18 +2,23 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
 from .._ingredients.target import Target
-from .._numbers.evaluate import Evaluation
+from .._numbers.evaluate import Evaluation, weighted_draws
+from .._numbers.weighted import Expectation, Weighted
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
 from .._words.text import duration, percent
 from .contender import Round
+from .inside import Inside
 from .plan import Plan
 
 
@@ -72,14 +77,60 @@ class TargetFit:
         taken = {one.kind: one.steps for one in self.rounds}  # the last round of each
         return (0 if self.start is None else self.start.gradients) + self.plan.n * sum(taken.values())
 
-    def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> Float[Array, "n *event"]:
-        """Return independent draws of the flow; without a `key`, the same ones each time."""
-        key = jr.fold_in(self.key, 2**31) if key is None else key
-        return self.flow.sample(key=key, n=n)
+    @property
+    def _inside(self) -> Inside:
+        start = self.start
+        return Inside(self.target, start is not None, 0.0 if start is None else start.elbo, self.plan.double)
 
-    def log_prob(self, x: Float[Array, "batch *event"]) -> Float[Array, " batch"]:
-        """Return the flow's log density of some points."""
-        return self.flow.log_prob(x)
+    def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> np.ndarray:
+        """Return independent draws of the flow, in double precision; without a `key`, the same each time."""
+        inner, _ = self._inside.of(self.flow)
+        return self._inside.outside(self.flow, inner.sample(key=self._key(key), n=n))[0]
+
+    def log_prob(self, x: Any) -> np.ndarray:
+        """Return the flow's log density of some points, batch axis first.
+
+        In NumPy, for points in double precision; `flow.log_prob` is the function to differentiate or compile.
+        """
+        return self._inside.log_prob(self.flow, x)
+
+    def weighted(self, n: int, *, key: Key[Array, ""] | None = None) -> Weighted:
+        """Return draws of the flow with weights, by which averages over them are averages over the target.
+
+        Args:
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        inside = self._inside
+        draws = weighted_draws(*inside.of(self.flow), key=self._key(key), n=n)
+        return Weighted.smoothed(inside.outside(self.flow, draws["x"])[0], draws["log_weight"])
+
+    def expect(
+        self, f: Callable[[Array], Any], n: int = 10_000, *, key: Key[Array, ""] | None = None
+    ) -> Expectation:
+        """Return the average of a function over the target, and its standard error, from weighted draws.
+
+        Args:
+            f: A JAX function of one point, which returns a number, an array or a tree of arrays.
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        return self.weighted(n, key=key).expect(f)
+
+    def resample(self, n: int, *, key: Key[Array, ""] | None = None) -> np.ndarray:
+        """Return draws of the target without weights: draws of the flow, repeated as their weights say.
+
+        They are made from as many draws of the flow, so that together they are worth at most `n` times the
+        ESS. Where the verdict is bad, they are no draws of the target.
+
+        Args:
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        return self.weighted(n, key=key).resample(n, key=jr.fold_in(self._key(key), 1))
+
+    def _key(self, key: Key[Array, ""] | None) -> Key[Array, ""]:
+        return jr.fold_in(self.key, 2**31) if key is None else key
 
     def __str__(self) -> str:
         lines = (
