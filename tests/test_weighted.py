@@ -31,7 +31,7 @@ def test_averages_are_those_of_the_target_within_their_errors():
 
 def test_any_function_can_be_averaged_and_is_in_double_precision():
     x, log_weight = skewed(np.random.default_rng(1), 20_000)
-    found = pg.Weighted.smoothed(x + [0, 1e9], log_weight + 4e5)
+    found = pg.Weighted.smoothed(x + np.array([0, 1e9]), log_weight + 4e5)
     value, error = found.expect(lambda x: {"log": jnp.log(x[0]), "pair": x - jnp.array([0.0, 1e9])})
     assert abs(value["log"] - 0.9227843351) < 4 * error["log"]  # 3/2 minus Euler's constant
     np.testing.assert_allclose(value["pair"], [3, 5], atol=4 * error["pair"].max())

@@ -16,6 +16,7 @@ from .._numbers.weighted import Expectation, Weighted
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
+from .._words.outcome import Outcome
 from .._words.text import duration, percent
 from .contender import Round
 from .inside import Inside
@@ -26,16 +27,31 @@ class Shortfall(enum.Enum):
     """What kept a flow from being good, and what to try. The value is the message to show."""
 
     NONE = ""
+    START = (
+        "the warm start had not found the best Gaussian when it ended; begin nearer to the target, with a "
+        f"{named('start')} or {named('draws')} in the recipe, or give it more {named('max_seconds')}"
+    )
     ROUNDS = f"training ended after the {named('rounds')} that were asked for; more may help"
     TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
     FLOW = (
         "no flow that was tried came close to the target. Transform its parameters, or give a "
         f"{named('flow')} of your own in the recipe"
     )
+    OUTSIDE = (
+        "training stopped because the target was NaN or infinite at draws of the flow, and the flow from "
+        "before that was kept. Map bounded parameters to the whole line, and look for logarithms of negative "
+        "numbers and for overflows"
+    )
     DIVERGED = (
         "training diverged, and the flow from before that was kept: the target may be steep or discontinuous "
         "somewhere. Smooth it, or transform its parameters"
     )
+
+    @classmethod
+    def of_failure(cls, failure: Outcome | None) -> "Shortfall":
+        """Return what to say of a training that diverged."""
+        is_outside = failure in (Outcome.TARGET_NOT_FINITE, Outcome.GRADIENT_NOT_FINITE)
+        return cls.OUTSIDE if is_outside else cls.DIVERGED
 
     @property
     def text(self) -> str:
@@ -148,5 +164,5 @@ class TargetFit:
         if self.plan.defended:
             lines.append("One tenth of the base's draws are wider, for a lighter tail of the weights.")
         if self.shortfall is not Shortfall.NONE:
-            lines.append(in_python(f"Not good enough: {self.shortfall.text}."))
+            lines.append(in_python(f"Why the ESS is not higher: {self.shortfall.text}."))
         return "\n".join([*lines, str(self.evaluation)])

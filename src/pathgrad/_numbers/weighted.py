@@ -1,4 +1,4 @@
-"""Draws with weights, which together stand for the target: averages with errors, and draws without weights."""
+"""Draws with weights, which together stand for the target: averages with errors, draws without weights."""
 
 import dataclasses
 import functools
@@ -68,8 +68,8 @@ class Weighted:
         $$\hat f = \sum_i w_i f(x_i), \qquad \mathrm{error}^2 = \sum_i w_i^2 (f(x_i) - \hat f)^2$$
 
         Args:
-            f: A JAX function of one point, called in double precision. It returns a number, an array or a tree
-                of arrays. Where the target has no mass, it may return anything.
+            f: A JAX function of one point, called in double precision. It returns a number, an array or a
+                tree of arrays. Where the target has no mass, it may return anything.
         """
         with jax.enable_x64(True):
             values = jax.jit(jax.vmap(f))(jnp.asarray(self.x))
@@ -91,8 +91,8 @@ class Weighted:
     def resample(self, n: int, *, key: Key[Array, ""]) -> np.ndarray:
         """Return draws of the target without weights: some of these, repeated as their weights say.
 
-        However many are asked for, together they are worth no more than `ess` times the number of these draws.
-        Resampling is systematic: a draw appears as often as its weight says, rounded up or down.
+        However many are asked for, together they are worth no more than `ess` times the number of these
+        draws. Resampling is systematic: a draw appears as often as its weight says, rounded up or down.
 
         Args:
             n: Number of draws.
@@ -101,8 +101,8 @@ class Weighted:
         check_at_least_one(n=n)
         if not np.isfinite(self.weight).all():
             raise UserError(
-                "Draws cannot be resampled: some of their weights are not finite, because the target is NaN or "
-                "infinite there. Read the verdict of the evaluation."
+                "Draws cannot be resampled: some of their weights are not finite, because the target is NaN "
+                "or infinite there. Read the verdict of the evaluation."
             )
         rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
         share = np.cumsum(self.weight)

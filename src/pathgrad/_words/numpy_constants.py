@@ -21,7 +21,7 @@ def separate_precisions() -> None:
     """Let JAX remember NumPy arrays for each precision, where its version does not."""
     try:
         from jax._src import dtypes, literals
-        from jax._src.lib import weakref_lru_cache
+        from jax._src.lib import weakref_lru_cache  # pyright: ignore[reportPrivateImportUsage]
 
         handlers = dtypes.canonicalize_value_handlers
         if not _is_mixed_up(handlers[np.ndarray]):
@@ -35,4 +35,4 @@ def separate_precisions() -> None:
         }
     except (ImportError, AttributeError, KeyError, TypeError):
         return  # another version of JAX, which does this in another way
-    handlers[np.ndarray] = lambda x: remembered[bool(jax.config.jax_enable_x64)](x)
+    handlers[np.ndarray] = lambda x: remembered[bool(jax.config.jax_enable_x64)](x)  # pyright: ignore

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -12,7 +11,8 @@ import pathgrad as pg
 from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
 from pathgrad._default.looks import Look, Looks
-from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
+from pathgrad._default.pipeline import gains_by_defence, new_flow
+from pathgrad._ingredients.inspection import shape_of
 
 from ..density.loading import load_target
 from ..flows.experiment import FlowEvaluateOptions
@@ -94,7 +94,10 @@ class FitProblem(pg.AbstractProblem):
         inner, centre = trained._replace(model=flow), self.inside.centre
         for numbers, arrays in problem.evaluate(inner, how, key=key, tell=tell):
             shifted = {name: numbers[name] + centre for name in ("elbo", "log_z")}
-            kept = {"x": self.inside.outside(trained.model, arrays["x"])[0], "log_weight": arrays["log_weight"]}
+            kept = {
+                "x": self.inside.outside(trained.model, arrays["x"])[0],
+                "log_weight": arrays["log_weight"],
+            }
             yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
 
     def sample(
