@@ -239,12 +239,12 @@ class Pipeline:
         began, first = self.clock.spent, contender.first
         self.tell(f"{contender.name}, compiling")
         each = contender.try_out()
-        left = self.clock.left - contender.trainer.compile_seconds  # to compile once more
-        if first * each > _ROUND_SHARE * left and not contender.failed:
-            first = int(max(_SHORTEST, min(first, _SHORTENED * left / each)))
-        if first < contender.first:
-            of_the_same = contender.kind, contender.inside, contender.n
-            contender = self._contender(*of_the_same, first)
+        compiling = contender.trainer.compile_seconds
+        left = self.clock.left - compiling
+        shorter = int(max(_SHORTEST, min(first, _SHORTENED * left / each)))
+        is_long, gain = first * each > _ROUND_SHARE * left, (first - shorter) * each
+        if is_long and gain > 2 * compiling and not contender.failed:  # it has to be compiled once more
+            contender = self._contender(contender.kind, contender.inside, contender.n, shorter)
         contender.seconds += self.clock.spent - began
         return contender
 

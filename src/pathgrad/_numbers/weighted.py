@@ -14,6 +14,8 @@ from jaxtyping import Array, Key
 from .. import metrics
 from .._words.errors import UserError, check_at_least_one
 
+_SMOOTHED = 0.7  # k-hat below which the fitted tail is that of the weights
+
 
 class Expectation(NamedTuple):
     """An average over the target, and its standard error: two arrays, or two trees of arrays."""
@@ -26,7 +28,9 @@ class Expectation(NamedTuple):
 class Weighted:
     """Draws of a flow with normalised weights. Averages over them are averages over the target.
 
-    The largest weights are smoothed (`pathgrad.metrics.psis`).
+    The largest weights are smoothed (`pathgrad.metrics.psis`) if k-hat is below 0.7. Above that the fitted
+    tail goes far beyond the weights there are, and following it does more harm than good, most of all where
+    weights hardly vary.
 
     Attributes:
         x: The draws, in double precision, draws first.
@@ -40,14 +44,20 @@ class Weighted:
 
     @classmethod
     def smoothed(cls, x: np.ndarray, log_weight: np.ndarray) -> "Weighted":
-        """Smooth and normalise the weights of some draws, given as log p - log q up to a constant."""
+        """Smooth the weights of some draws if that helps, and normalise them.
+
+        Args:
+            x: The draws, draws first.
+            log_weight: Their log p - log q, up to a constant.
+        """
         log_weight = np.asarray(log_weight, np.float64)
         largest = log_weight.max()
         shifted = log_weight - (largest if np.isfinite(largest) else 0.0)
         found = metrics.psis(jnp.asarray(shifted, float))
-        # Only the tail has changed: the rest keeps the digits that it has.
         smooth = np.asarray(found.log_weight, np.float64)
-        smooth = np.where(smooth == shifted.astype(found.log_weight.dtype), shifted, smooth)
+        # Only the tail has changed: the rest keeps the digits that it has.
+        is_kept = not found.khat < _SMOOTHED or smooth == shifted.astype(found.log_weight.dtype)
+        smooth = np.where(is_kept, shifted, smooth)
         with np.errstate(divide="ignore", invalid="ignore"):  # if all weights are zero, or one is infinite
             normalised = smooth - np.log(np.exp(smooth).sum())
         return cls(np.asarray(x, np.float64), normalised, float(found.khat))

@@ -108,8 +108,7 @@ def warm_start(
     centre = centre if start is None else np.asarray(start, np.float64).ravel()
     where = Where(centre, first)
     draws_each = max(256, 10 * size) if size <= _REGRESSION else 256
-    _ = evaluate(centre[None])
-    if max_seconds is not None and _FEWEST * draws_each * evaluate.pace > max(1.0, max_seconds):
+    if max_seconds is not None and _is_too_slow(evaluate, centre, max(1.0, max_seconds) / draws_each):
         found = Found(None, (), StartOutcome.TOO_SLOW, StartKind.DIAGONAL)
     elif size <= _REGRESSION:
         z = balanced_draws(draws_each, size, rng)
@@ -117,6 +116,17 @@ def warm_start(
     else:
         found = search_large(target, evaluate, where, is_full=is_full, rng=rng, deadline=deadline)
     return _finished(found, centre, evaluate, rng, began)
+
+
+def _is_too_slow(evaluate: Evaluator, centre: np.ndarray, most: float) -> bool:
+    """Say whether there is no time to compare some Gaussians, with `most` seconds for a point of each."""
+    for _ in range(3):  # the first calls have more to do than to compute
+        evaluate(centre[None])
+        if _FEWEST * evaluate.pace <= most:
+            return False
+        if evaluate.pace * evaluate.at_once > 1:
+            break
+    return True
 
 
 def _finished(
