@@ -12,7 +12,11 @@ import pytest
 import pathgrad as pg
 from pathgrad import metrics
 from pathgrad._default import pipeline
+from pathgrad._default.clock import Clock
+from pathgrad._default.contender import Round
+from pathgrad._default.inside import Inside
 from pathgrad._default.looks import Look
+from pathgrad._default.pipeline import Pipeline
 
 SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1, look_draws=4096)
 SCALES = np.array([3.0, 0.02])
@@ -128,6 +132,31 @@ def test_a_flow_of_the_user_is_used_as_it_is():
     assert found.plan.kind is None
     assert jax.tree.structure(found.flow.transforms[0]) == jax.tree.structure(flow.transforms[0])
     assert isinstance(found.flow.transforms[-1], pg.FullAffine)
+
+
+def test_what_fell_short_is_told(fit):
+    recipe = pg.Recipe(warm_start=None, rounds=3)
+    pipeline = Pipeline(TARGET, recipe, Clock(60.0), jr.key(0), lambda *_: None)
+    contender = pipeline._contender(pg.Kind.TIED, Inside(TARGET, False, 0.0, False), 64, 10)
+
+    def told(*elbos, ess=0.3, kl=1.0):
+        looks = [Look(elbo, ess, 0.5, 30.0, 1000) for elbo in elbos]
+        pipeline.rounds = [Round(pg.Kind.TIED, 1, 10, look, 1.0) for look in looks]
+        return pipeline.shortfall(contender, dataclasses.replace(fit.evaluation, ess=ess, kl=kl))
+
+    assert told(-3.0, -2.0) is pg.Shortfall.FLOW  # there was time for more
+    assert told(-3.0, -2.0, ess=0.96) is pg.Shortfall.NONE
+    pipeline.clock.limit = 1e-9
+    assert told(-3.0, -2.0) is pg.Shortfall.TIME
+    assert told(-3.0) is pg.Shortfall.TIME
+    assert told(-3.0, -2.95) is pg.Shortfall.FLOW
+    assert told(-3.0, -2.95, kl=0.1) is pg.Shortfall.TIME
+    pipeline.start = fit.start._replace(outcome=pg.StartOutcome.TIME_USED_UP)
+    assert told(-3.0, -2.0) is pg.Shortfall.START
+    contender.failure = pg.Outcome.TARGET_NOT_FINITE
+    assert told(-3.0, -2.0) is pg.Shortfall.OUTSIDE
+    contender.failure = pg.Outcome.UPDATE_NOT_FINITE
+    assert told(-3.0, -2.0) is pg.Shortfall.DIVERGED
 
 
 @pytest.mark.parametrize("kind", list(pg.Kind))

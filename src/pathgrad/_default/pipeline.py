@@ -40,6 +40,7 @@ _EVALUATION = 0.1  # kept for the evaluation
 _COMPARED = 2.0  # how much longer than the first kind another may take to be tried
 
 _GOOD = 0.95  # ESS after the first round below which other kinds are tried
+_STALLED = 0.1  # share of the KL divergence that a round should gain
 _POOR = 0.5  # ESS below which an unfinished warm start is blamed
 _DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are added
 # Up to so many dimensions: draws of a step, and steps of the first round.
@@ -305,11 +306,18 @@ class Pipeline:
             return Shortfall.of_failure(best.failure)
         if self.start is not None and self.start.outcome is not StartOutcome.CONVERGED and found.ess < _POOR:
             return Shortfall.START
+        if self._has_stalled(best, found):
+            return Shortfall.FLOW
         if self.recipe.plan is not None or best.rounds == self.recipe.rounds:
             return Shortfall.ROUNDS
         if self.clock.limit < math.inf and not self._has_time_to(best.rounds + 1, best):
             return Shortfall.TIME
         return Shortfall.FLOW
+
+    def _has_stalled(self, best: Contender, found: Evaluation) -> bool:
+        """Say whether the last round of training gained little of what is left to gain."""
+        elbos = [one.look.elbo for one in self.rounds if one.kind is best.kind]
+        return len(elbos) > 1 and elbos[-1] - max(elbos[:-1]) < _STALLED * found.kl
 
 
 def new_flow(

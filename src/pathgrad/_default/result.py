@@ -34,8 +34,8 @@ class Shortfall(enum.Enum):
     ROUNDS = f"training ended after the {named('rounds')} that were asked for; more may help"
     TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
     FLOW = (
-        "no flow that was tried came close to the target. Transform its parameters, or give a "
-        f"{named('flow')} of your own in the recipe"
+        "the flow hardly came closer to the target in its last round of training. Transform the parameters "
+        f"of the target, or give a more flexible {named('flow')} in the recipe"
     )
     OUTSIDE = (
         "training stopped because the target was NaN or infinite at draws of the flow, and the flow from "
