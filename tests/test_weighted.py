@@ -1,5 +1,7 @@
 """Weighted draws: averages with errors against closed forms, and draws without weights."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -66,8 +68,9 @@ def test_the_largest_weights_are_smoothed():
 
 def test_weights_that_hardly_vary_are_not_smoothed_however_large_khat_is():
     """The best normal for a skew target, with a k-hat of 3, by which the largest would become too large."""
-    target, rng = skewnorm(3), np.random.default_rng(2)
-    base, errors = norm(target.mean(), target.std()), []
+    target: Any = skewnorm(3)
+    base: Any = norm(target.mean(), target.std())
+    rng, errors = np.random.default_rng(2), []
     for _ in range(20):
         x = base.rvs(10_000, random_state=rng)
         log_weight = target.logpdf(x) - base.logpdf(x)

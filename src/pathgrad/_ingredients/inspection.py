@@ -10,6 +10,7 @@ from jax.experimental import checkify
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from .._words.errors import ArgumentError, UserError, named
+from .._words.text import first_line
 from .target import LogDensity, Target, check_density
 
 _INDEXING = ("dynamic_slice", "gather", "scatter", "dynamic_update_slice")
@@ -87,12 +88,3 @@ def _has_indices(jaxpr: Jaxpr) -> bool:
 
 def _is_program(value: Any) -> bool:
     return isinstance(value, Jaxpr | ClosedJaxpr)
-
-
-def first_line(error: object) -> str:
-    """Return what an error says first, without a full stop."""
-    lines = str(error).strip().splitlines()
-    said = lines[0].rstrip(". ") if lines else ""
-    if isinstance(error, Exception):
-        return f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return said

@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 
 from .. import metrics
 from .._words.errors import UserError, check_at_least_one
+from .._words.tree import over_draws
 
 _SMOOTHED = 0.7  # k-hat below which the fitted tail is that of the weights
 
@@ -82,7 +83,7 @@ class Weighted:
                 tree of arrays. Where the target has no mass, it may return anything.
         """
         with jax.enable_x64(True):
-            values = jax.jit(jax.vmap(f))(jnp.asarray(self.x))
+            values = jax.jit(lambda x: over_draws(lambda _, x: f(x), None, x))(jnp.asarray(self.x))
         leaves, structure = jax.tree.flatten(values)
         found = [self._averaged(np.asarray(leaf, np.float64)) for leaf in leaves]
         return Expectation(*(jax.tree.unflatten(structure, part) for part in zip(*found, strict=True)))

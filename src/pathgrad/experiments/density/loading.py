@@ -12,8 +12,7 @@ from typing import Any
 from jaxtyping import Array
 
 import pathgrad as pg
-from pathgrad._ingredients.inspection import first_line
-from pathgrad._ingredients.target import NEEDS_VALUES
+from pathgrad._words.text import first_line
 
 
 def load_density(spec: str) -> Callable[..., Array]:
@@ -57,8 +56,8 @@ def checked(density: Callable[..., Any], dim: int, spec: str) -> pg.LogDensity:
     except pg.UserError as error:
         raise pg.UserError(f"{spec}: {error.text[0].lower()}{error.text[1:]}") from error
     except Exception as error:
-        if NEEDS_VALUES in getattr(error, "__notes__", ()):
-            raise pg.UserError(f"{spec} cannot be compiled. {NEEDS_VALUES}") from error
+        if hints := [note for note in getattr(error, "__notes__", []) if "jax.numpy" in note]:
+            raise pg.UserError(f"{spec} cannot be compiled. {hints[0]}") from error
         raise pg.UserError(
             f"{spec} failed on one point of {dim} coordinates: {first_line(error)}."
         ) from error

@@ -11,8 +11,7 @@ import pathgrad as pg
 from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
 from pathgrad._default.looks import Look, Looks
-from pathgrad._default.pipeline import gains_by_defence, new_flow
-from pathgrad._ingredients.inspection import shape_of
+from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
 
 from ..density.loading import load_target
 from ..flows.experiment import FlowEvaluateOptions
