@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad import metrics
 from pathgrad._default import pipeline
+from pathgrad._default.clock import Clock
+from pathgrad._default.contender import Round
+from pathgrad._default.inside import Inside
 from pathgrad._default.looks import Look
+from pathgrad._default.pipeline import Pipeline
 
 SMALL = pg.Recipe(kinds=[pg.Kind.COUPLINGS], n=128, first=200, rounds=1, look_draws=4096)
 SCALES = np.array([3.0, 0.02])
@@ -46,13 +51,28 @@ def test_a_density_is_fitted_from_nothing_but_itself(fit):
     assert abs(np.corrcoef(u**2, v)[0, 1] + 0.4 * math.sqrt(2 / (1 + 0.32))) < 0.1
 
 
+def test_averages_and_draws_are_those_of_the_target(fit):
+    mean, error = fit.expect(lambda x: x)
+    np.testing.assert_array_less(np.abs(mean - [40.0, -7.0]), 4 * error)
+    assert np.all(error < 0.03 * SCALES)
+    variance, error = fit.expect(lambda x: (x - mean) ** 2, 4000)
+    np.testing.assert_array_less(np.abs(variance - SCALES**2 * [1, 1.32]), 4 * error)
+    drawn = fit.resample(4000)
+    assert drawn.shape == (4000, 2)
+    found = fit.weighted(4000)
+    assert 0.9 < found.ess < 1
+    assert set(drawn[:, 0]) <= set(found.x[:, 0])
+    assert 3000 < len(set(drawn[:, 0])) < 4000
+    np.testing.assert_allclose(drawn.mean(axis=0), found.mean.value, atol=0.02)
+
+
 def test_draws_and_densities_are_in_the_coordinates_of_the_target(fit):
     draw = fit.flow.sample_with_score(key=jr.key(3), n=64)
     np.testing.assert_allclose(fit.log_prob(draw.x), draw.log_q, atol=1e-6)
     weights = jax.vmap(TARGET.log_prob)(draw.x) - draw.log_q
     assert abs(float(pg.metrics.elbo(weights)) - fit.evaluation.elbo) < 0.2
     # Of the density itself, and so with its units.
-    score = jax.vmap(jax.grad(lambda x: fit.log_prob(x[None])[0]))(draw.x)
+    score = jax.vmap(jax.grad(lambda x: fit.flow.log_prob(x[None])[0]))(draw.x)
     np.testing.assert_allclose(draw.score, score, rtol=1e-5, atol=1e-5)
 
 
@@ -80,9 +100,22 @@ def test_the_scales_of_coordinates_do_not_matter():
     def copy(y):
         return banana(inverse @ (y - moved)) - np.linalg.slogdet(matrix)[1]
 
-    copied = pg.fit(pg.LogDensity(copy, (2,)), recipe=SMALL, key=jr.key(1))
+    with jax.enable_x64(False):
+        copied = pg.fit(pg.LogDensity(copy, (2,)), recipe=SMALL, key=jr.key(1))
+        found, drawn = copied.weighted(2000), copied.sample(500)
+        log_q = copied.log_prob(drawn)
+    assert copied.plan.double
     assert copied.evaluation.ess > 0.9
     assert abs(copied.evaluation.log_z - 5.0) < 5 * copied.evaluation.log_z_err
+    # One axis is 1e-8 as long as the distance from the origin, where single precision has no digits for it.
+    mean, error = found.mean
+    back = (found.x - moved) @ inverse.T
+    np.testing.assert_array_less(np.abs(found.weight @ back - SHIFT), 0.1 * SCALES)
+    np.testing.assert_allclose(back.std(axis=0), SCALES * [1, 1.32**0.5], rtol=0.1)
+    np.testing.assert_allclose(mean, matrix @ SHIFT + moved, atol=4 * error.max())
+    log_weight = jnp.array([copy(y) for y in drawn]) - log_q
+    assert abs(metrics.log_z(log_weight).value - 5.0) < 0.05
+    assert metrics.ess(log_weight) > 0.9
 
 
 def test_without_a_warm_start_a_flow_begins_at_a_standard_normal():
@@ -99,6 +132,31 @@ def test_a_flow_of_the_user_is_used_as_it_is():
     assert found.plan.kind is None
     assert jax.tree.structure(found.flow.transforms[0]) == jax.tree.structure(flow.transforms[0])
     assert isinstance(found.flow.transforms[-1], pg.FullAffine)
+
+
+def test_what_fell_short_is_told(fit):
+    recipe = pg.Recipe(warm_start=None, rounds=3)
+    pipeline = Pipeline(TARGET, recipe, Clock(60.0), jr.key(0), lambda *_: None)
+    contender = pipeline._contender(pg.Kind.TIED, Inside(TARGET, False, 0.0, False), 64, 10)
+
+    def told(*elbos, ess=0.3, kl=1.0):
+        looks = [Look(elbo, ess, 0.5, 30.0, 1000) for elbo in elbos]
+        pipeline.rounds = [Round(pg.Kind.TIED, 1, 10, look, 1.0) for look in looks]
+        return pipeline.shortfall(contender, dataclasses.replace(fit.evaluation, ess=ess, kl=kl))
+
+    assert told(-3.0, -2.0) is pg.Shortfall.FLOW  # there was time for more
+    assert told(-3.0, -2.0, ess=0.96) is pg.Shortfall.NONE
+    pipeline.clock.limit = 1e-9
+    assert told(-3.0, -2.0) is pg.Shortfall.TIME
+    assert told(-3.0) is pg.Shortfall.TIME
+    assert told(-3.0, -2.95) is pg.Shortfall.FLOW
+    assert told(-3.0, -2.95, kl=0.1) is pg.Shortfall.TIME
+    pipeline.start = fit.start._replace(outcome=pg.StartOutcome.TIME_USED_UP)
+    assert told(-3.0, -2.0) is pg.Shortfall.START
+    contender.failure = pg.Outcome.TARGET_NOT_FINITE
+    assert told(-3.0, -2.0) is pg.Shortfall.OUTSIDE
+    contender.failure = pg.Outcome.UPDATE_NOT_FINITE
+    assert told(-3.0, -2.0) is pg.Shortfall.DIVERGED
 
 
 @pytest.mark.parametrize("kind", list(pg.Kind))
@@ -175,7 +233,7 @@ def test_hopeless_densities_end_in_a_sentence(density, why):
 
 def test_a_target_that_is_too_slow_is_refused_with_the_time_it_takes():
     def slow_start(target, **how):
-        return pg.warm_start(target, **how)._replace(seconds=100.0, gradients=100)
+        return pg.warm_start(target, **how)._replace(pace=1.0)
 
     target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
     with pytest.raises(pg.UserError, match=r"One gradient of the target takes 1 s.*Give it more"):

@@ -6,6 +6,7 @@ import signal
 import tomllib
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ from .run_helpers import make_run, refused, rows_of
 DENSITIES = """
 import math
 import jax.numpy as jnp
+import numpy as np
 import pathgrad as pg
 
 def bent(x):
@@ -36,6 +38,24 @@ known = pg.LogDensity(bent, (2,))
 
 def flat(x):
     return -0.5 * x[0] ** 2
+
+def with_numpy(x):
+    return -0.5 * float(np.sum(np.square(x)))
+
+def vector(x):
+    return -(x**2)
+
+def fails(x):
+    raise RuntimeError("no luck\\nat all")
+
+def beyond(x):
+    return -0.5 * x[0] ** 2 - 0.5 * x[2] ** 2
+
+class Named:
+    shape = (2,)
+    log_prob = staticmethod(vector)
+
+named = Named()
 """
 LOG_Z = 900.0
 ROUNDS = 3
@@ -62,6 +82,7 @@ def runs(file, tmp_path_factory):
                 shutil.copytree(folder / "whole", folder / f"from-{last(folder / 'whole').step}")
     begun = Path(shutil.copytree(folder / "from-50", folder / "from-0"))
     shutil.rmtree(begun / "checkpoints")
+    shutil.copytree(folder / "from-20", folder / "early")
     return folder
 
 
@@ -166,6 +187,28 @@ def test_ctrl_c_stops_after_a_block_and_resuming_ends_with_a_verdict(file, tmp_p
     assert "--batch 32 -> 64" in refused(capsys, "fit", "--out", out, "--resume", "--batch", "64")
 
 
+def test_a_fit_that_diverges_is_evaluated_with_what_was_best(runs, tmp_path, capsys, monkeypatch):
+    out = Path(shutil.copytree(runs / "early", tmp_path / "run"))
+
+    def diverge(state, *_):
+        if int(state.step) > 20:
+            raise pg.TrainingDiverged(
+                "Training stopped: it went astray.", state, pg.Outcome.UPDATE_NOT_FINITE
+            )
+
+    monkeypatch.setattr("pathgrad._train.trainer._stop_if_diverged", diverge)
+    assert main(["fit", "--out", str(out), "--resume"]) == 1
+    said = capsys.readouterr()
+    assert f"it went astray. They are saved in {out}." in said.err
+    assert "The best flow from before that is evaluated." in said.out
+    assert "verdict" in said.out
+    assert "smooth the density" in said.out
+    assert "--rounds" not in said.out
+    run = pg.Run.open(out)
+    assert run.evaluation["samples"] == TRAINING.look_draws
+    assert eqx.tree_equal(run.flow(), pg.Run.open(runs / "early").flow())
+
+
 def test_an_interrupted_decision_leaves_nothing(file, tmp_path, capsys, monkeypatch):
     def interrupt(self):
         raise KeyboardInterrupt
@@ -179,6 +222,11 @@ def test_an_interrupted_decision_leaves_nothing(file, tmp_path, capsys, monkeypa
     ("words", "remedy"),
     [
         (["flat", "--dim", "2"], "no finite integral"),
+        (["with_numpy", "--dim", "2"], "with_numpy cannot be compiled. The log density uses NumPy"),
+        (["vector", "--dim", "2"], "vector: the log density of a point of shape (2,) must be a scalar"),
+        (["named"], "The log density of a point of shape (2,) must be a scalar"),
+        (["fails", "--dim", "2"], "failed on one point of 2 coordinates: RuntimeError: no luck."),
+        (["beyond", "--dim", "2"], "reads index 2 of an axis with 2 entries"),
         (["bent"], "--dim, the number of coordinates of a point, must be given"),
         (["known", "--dim", "3"], "leave --dim out"),
         (

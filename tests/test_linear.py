@@ -159,6 +159,17 @@ def test_a_precise_target_is_computed_in_double_inside_single_precision(name):
             np.testing.assert_allclose(score, expected[1], rtol=1e-6, atol=1e-7)
 
 
+def test_numpy_arrays_in_a_density_are_read_in_both_precisions():
+    """In turns: what one precision has made of them must not be taken for the other."""
+    data, points = np.array([1.0 + 1e-9, 3.0]), np.array([[1.0, 2.5]], np.float32)
+    target, seen, alive = pg.LogDensity(lambda x: -jnp.sum((x - data) * 1e6), (2,)), [], []
+    for is_double in (False, True, False, True):
+        with jax.enable_x64(is_double):
+            alive.append(jax.jit(jax.vmap(target.log_prob)))
+            seen.append(float(alive[-1](points.astype(float) if is_double else points)[0]))
+    np.testing.assert_allclose(seen, [5e5, 5e5 + 1e-3] * 2, rtol=1e-12)
+
+
 class Shifted(eqx.Module):
     mean: jax.Array
 
@@ -182,7 +193,8 @@ def test_training_through_precise_coordinates_needs_no_doubles_outside():
 
 
 def test_the_need_for_doubles_is_measured():
-    draws = jr.normal(jr.key(0), (32, 2))
+    draws = np.array(jr.normal(jr.key(0), (32, 2)))
+    assert not pg.needs_float64(pg.LogDensity(lambda x: -0.5 * jnp.sum((x - draws[0]) ** 2), (2,)), draws)
     assert not pg.needs_float64(pg.LogDensity(lambda x: -0.5 * x @ x, (2,)), draws)
     assert pg.needs_float64(pg.LogDensity(lambda x: -1e9 - 0.5 * x @ x, (2,)), draws)
     lost = pg.LogDensity(lambda x: -x @ x + 0 * jnp.sum(jnp.exp(100 + x)), (2,))

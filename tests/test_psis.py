@@ -63,6 +63,22 @@ def test_it_is_the_published_algorithm(name):
     assert np.abs(found.log_weight - log_weight).max() > 0.01
 
 
+# From `arviz.psislw` of ArviZ 0.23.4: k-hat, and the largest, tenth, fiftieth and last smoothed log-weight.
+ARVIZ = {
+    2.0: (0.6664972902740932, [6.581053463, 4.6389834023, 3.2992330444, 2.6215894498]),
+    0.7: (0.18077084551608358, [2.303368712, 1.6639424888, 1.1542735832, 0.9173960231]),
+}
+
+
+@pytest.mark.parametrize("scale", ARVIZ)
+def test_it_agrees_with_arviz(scale):
+    log_weight = scale * scipy.stats.norm.ppf((np.arange(1000) + 0.5) / 1000)
+    khat, largest = ARVIZ[scale]
+    found = metrics.psis(jnp.asarray(log_weight))
+    assert float(found.khat) == pytest.approx(khat, abs=ALGEBRA)
+    np.testing.assert_allclose(found.log_weight[np.array([-1, -10, -50, -95])], largest, atol=1e-9)
+
+
 @pytest.mark.parametrize("shape", [-0.3, 0.0, 0.4, 0.8])
 def test_an_exact_tail_stays_what_it_is(shape):
     """Order statistics of a generalised Pareto distribution are near their own smoothed values."""

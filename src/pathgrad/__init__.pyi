@@ -93,6 +93,8 @@ from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
 from ._numbers.verdict import Verdict as Verdict
 from ._numbers.verdict import khat_limit as khat_limit
+from ._numbers.weighted import Expectation as Expectation
+from ._numbers.weighted import Weighted as Weighted
 
 from ._numbers.quantity import Numbers as Numbers
 from ._numbers.quantity import Quantity as Quantity

@@ -131,6 +131,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except Exception as error:
+        if (text := _outside(error)) is None:
+            raise
+        print(f"pathgrad: {text}", file=sys.stderr)
+        return 1
+
+
+def _outside(error: Exception) -> str | None:
+    """Return what to say of a failure of the machine, or of a function while it computes; else `None`."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return (
+            f"{where}{error.strerror}. What was saved before is kept; a run can be continued with --resume."
+        )
+    if type(error).__name__ != "JaxRuntimeError":  # by its name: many commands need no JAX
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "RESOURCE_EXHAUSTED" in lines[0]:
+        return f"There is not enough memory: {lines[0]}"
+    return f"A computation failed, or a function that it calls: {lines[-1]}"
 
 
 if __name__ == "__main__":

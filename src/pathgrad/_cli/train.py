@@ -156,7 +156,7 @@ def train(
         if is_first:
             _print_idle(work)
         below: list[pg.Row] = []
-        ended = False
+        ended = diverged = False
         shown = report(work.training.steps, visible=is_first, max_seconds=work.max_seconds)
         try:
             with _stop_signals(is_first=is_first) as stopped, shown as tell:
@@ -171,17 +171,19 @@ def train(
                         work.save()
                         break
         except pg.TrainingDiverged as failure:
+            diverged = True
             if is_first:
                 print(f"pathgrad: {as_options(failure.text)} They are saved in {out}.", file=sys.stderr)
-            return 1
         if is_first and ended:
             text = f"stopped at step {int(work.state.step)} and saved. Continue with: {again}"
             print(f"pathgrad: {text}", file=sys.stderr)
-        elif is_first:
+        elif is_first and not diverged:
             _summarise(work, time.monotonic() - began, below)
     if experiment.is_evaluated_at_end and not ended:
+        if is_first and diverged:
+            print("The best flow from before that is evaluated.", flush=True)
         _evaluate(pg.Run.open(out, experiment))
-    return 130 if ended else 0
+    return 130 if ended else int(diverged)
 
 
 def _evaluate(trained: pg.Run) -> None:
@@ -189,7 +191,7 @@ def _evaluate(trained: pg.Run) -> None:
     is_first = pg.devices.is_first()
     for line in trained.experiment.story(trained) if is_first else ():
         print(line)
-    evaluate(trained, trained.experiment.EvaluateOptions(), seed=0, as_json=False)
+    evaluate(trained, trained.experiment.first_evaluation(trained.options), seed=0, as_json=False)
     evaluated = pg.Run.open(trained.path, trained.experiment)
     for line in evaluated.experiment.advice(evaluated) if is_first else ():
         print(as_options(line))

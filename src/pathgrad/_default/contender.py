@@ -1,5 +1,6 @@
 """One flow in training: rounds of steps, and a look at its weights after each."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from .._train.first_order import FirstOrder
 from .._train.rate import Restarts
 from .._train.row import Row
 from .._train.trainer import Trainer, TrainingDiverged
+from .._words.outcome import Outcome
 from ..devices import on_one_device
 from .inside import Inside, InsideKL
 from .kinds import Kind
@@ -83,7 +85,7 @@ class Contender:
         look_draws: Draws of a look.
         trainer: What trains it.
         state: The state of training, with the best flow in it.
-        failed: Whether training has diverged.
+        failure: Why training has diverged; `None` if it has not.
         history: Rows of metrics.
         seconds: Wall time of its rounds and looks, compiling included.
     """
@@ -99,7 +101,8 @@ class Contender:
         key: Key[Array, ""],
     ) -> None:
         self.kind, self.inside, self.n, self.first, self.look_draws = kind, inside, n, first, look_draws
-        self.failed, self.seconds, self._initial = False, 0.0, flow
+        self.failure: Outcome | None = None
+        self.seconds, self._initial = 0.0, flow
         self.history: list[Row] = []
         objective, method, looks = parts_of(kind, inside, n, first, look_draws)
         self._rounds = looks.rounds
@@ -138,6 +141,11 @@ class Contender:
         return self.seen is not None and self.seen.is_good
 
     @property
+    def failed(self) -> bool:
+        """Whether training has diverged."""
+        return self.failure is not None
+
+    @property
     def steps(self) -> int:
         """Steps taken so far."""
         return int(self.state.step)
@@ -152,14 +160,24 @@ class Contender:
         each = self.trainer.seconds / self.steps if self.steps else 0.0
         return each * (self._rounds.end(rounds) - self.steps)
 
+    def try_out(self) -> float:
+        """Train one block of steps, which belong to the first round, and return the seconds of a step."""
+        self._train(lambda row: None, blocks=1)
+        return self.trainer.seconds / max(1, self.steps)
+
     def advance(self, tell: Callable[[Row], None] = lambda row: None) -> Look:
         """Train one more round and look. If that diverges, the best flow so far stays the best."""
+        return self._train(tell) or Look.worthless(self.look_draws)
+
+    def _train(self, tell: Callable[[Row], None], blocks: int | None = None) -> Look | None:
+        """Train until a round or some blocks are over; return the look at its end."""
         seen = None
         try:
-            for self.state, row in self.trainer.blocks(self.state, self._rounds.end(self.rounds + 1)):
+            rows = self.trainer.blocks(self.state, self._rounds.end(self.rounds + 1))
+            for self.state, row in itertools.islice(rows, blocks):
                 self.history.append(row)
                 tell(row)
                 seen = Look.in_row(row, self.look_draws)
         except TrainingDiverged as failure:
-            self.failed, self.state = True, failure.state
-        return seen or Look.worthless(self.look_draws)
+            self.failure, self.state = failure.outcome, failure.state
+        return seen

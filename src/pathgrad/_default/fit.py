@@ -9,6 +9,7 @@ from jaxtyping import Array, Key, PyTree
 from .._flow.flow import Flow
 from .._gradients.estimators import AbstractEstimator
 from .._gradients.objectives import AbstractObjective
+from .._ingredients.inspection import shape_of
 from .._ingredients.target import Target
 from .._train.fit import Fit, fit_model
 from .._train.method import AbstractMethod
@@ -16,7 +17,7 @@ from .._train.progress import progress as shown
 from .._train.state import TrainState
 from .._words.errors import ArgumentError, named
 from .clock import Clock
-from .pipeline import Pipeline, shape_of
+from .pipeline import Pipeline
 from .recipe import Recipe
 from .result import TargetFit
 

@@ -1,11 +1,15 @@
 """The coordinates in which a flow of a target is trained, and what is minimised there."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._flow.flow import Flow
+from .._flow.transforms import AbstractBijection
 from .._flow.whitened import Whitened
 from .._gradients.estimators import AbstractEstimator, PathGradient
 from .._gradients.objectives import AbstractObjective, ReverseKL
@@ -41,6 +45,28 @@ class Inside(eqx.Module):
             flow, target = Flow(flow.base, inner), Whitened(target, to_target)  # pyright: ignore
         target = Centred(target, self.centre)
         return flow, Precise(target) if self.is_double else target
+
+    def outside(self, flow: Flow, z: Any) -> tuple[np.ndarray, Any]:
+        """Return points of the flow without its map in the coordinates of the target, as doubles.
+
+        Also the log-determinants there. In single precision, points far from zero lose their digits.
+        """
+        return self._through(flow, "forward", z)
+
+    def log_prob(self, flow: Flow, x: Any) -> np.ndarray:
+        """Return the log density of a flow at points in the coordinates of the target, given as doubles."""
+        z, log_det = self._through(flow, "inverse", x)
+        return np.asarray(self.of(flow)[0].log_prob(jnp.asarray(z, float)), np.float64) + log_det
+
+    def _through(self, flow: Flow, direction: str, points: Any) -> tuple[np.ndarray, Any]:
+        points = np.asarray(points, np.float64)
+        if not self.is_mapped:
+            return points, 0.0
+        to_target = flow.transforms[-1]
+        assert isinstance(to_target, AbstractBijection)
+        with jax.enable_x64(True):
+            moved, log_det = jax.jit(jax.vmap(getattr(to_target, direction)))(jnp.asarray(points))
+            return np.asarray(moved), np.asarray(log_det)
 
     def shifted(self, found: Evaluation) -> Evaluation:
         """Return an evaluation of the target near zero as one of the target itself."""

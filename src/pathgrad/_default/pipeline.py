@@ -4,7 +4,6 @@ import dataclasses
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -14,11 +13,13 @@ from .._flow.defended import defended
 from .._flow.flow import Flow
 from .._flow.transforms import AbstractBijection
 from .._ingredients.bases import StandardNormal
+from .._ingredients.inspection import inspect_target, shape_of
 from .._ingredients.precise import compare_precisions
 from .._ingredients.target import Target
 from .._numbers.evaluate import Evaluation, evaluate
 from .._numbers.verdict import Reason
 from .._train.row import Row
+from .._train.warm_start.outcome import StartOutcome
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import ArgumentError, UserError, named
 from .clock import Clock
@@ -39,13 +40,18 @@ _EVALUATION = 0.1  # kept for the evaluation
 _COMPARED = 2.0  # how much longer than the first kind another may take to be tried
 
 _GOOD = 0.95  # ESS after the first round below which other kinds are tried
+_STALLED = 0.1  # share of the KL divergence that a round should gain
+_POOR = 0.5  # ESS below which an unfinished warm start is blamed
 _DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are added
 # Up to so many dimensions: draws of a step, and steps of the first round.
 _SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
+_ROUND_SHARE, _SHORTENED = 0.8, 0.5  # of the time left: most for a first round, and what it is shortened to
 _SHORTEST = 100  # steps of the first round, for targets that are slow
 _LOOK_SHARE, _FEWEST_LOOKED_AT = 0.05, 1000  # draws of a look, for targets that are slow
+_SHORTEST_FIT = _SHORTEST * _FEWEST + 2 * _FEWEST_LOOKED_AT  # gradients
 _MOST_REFINED = 4  # largest multiple of the solver's steps
+_LARGEST = 1e14  # log density that double precision resolves to hundredths of a nat
 _PROBES = 64  # draws by which precisions are compared
 _START, _CHECK, _EVALUATE = range(3)  # folded into the key
 _MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
@@ -91,7 +97,7 @@ class Pipeline:
             plan=Plan(best.kind, best.n, best.first, best.kept, best.inside.is_double, is_defended),
             rounds=self.rounds,
             history=best.history,
-            shortfall=self.shortfall(best),
+            shortfall=self.shortfall(best, found),
             seconds=self.clock.spent,
             key=self.key,
         )
@@ -104,7 +110,7 @@ class Pipeline:
         for kind in kinds:
             if contenders and not self._has_time_for(_COMPARED * contenders[0].seconds):
                 break
-            contenders.append(self._contender(kind, inside, *sizes))
+            contenders.append(self._paced(self._contender(kind, inside, *sizes)))
             seen = self._advance(contenders[-1])
             if len(kinds) > 1:  # before others are tried
                 seen = self._while_cheap(contenders[-1], seen)
@@ -138,6 +144,7 @@ class Pipeline:
 
     def _begun(self, *, is_double: bool | None) -> Inside:
         """Find coordinates, and return the target in them, as precise as it must be."""
+        inspect_target(self.target, self.shape)
         self.start = self.warm_start()
         centre = 0.0 if self.start is None else self.start.elbo
         inside = Inside(self.target, self.start is not None, centre, is_double=bool(is_double))
@@ -162,9 +169,16 @@ class Pipeline:
             draws=recipe.draws,
             max_seconds=_WARM_SHARE * self.clock.limit,
         )
+        if started.outcome is StartOutcome.TOO_SLOW:
+            self._refuse_pace(started.pace)
         if not started.outcome.is_usable:
             why = started.outcome.text
             raise UserError(f"There is nothing to fit: {why}{'' if why.endswith(('?', '.)')) else '.'}")
+        if abs(started.elbo) > _LARGEST:
+            raise UserError(
+                f"The log density is about {started.elbo:.1g}, where not even double precision can tell "
+                "differences of one nat. Leave out the constant in it."
+            )
         return started
 
     @property
@@ -185,18 +199,18 @@ class Pipeline:
             each = start.seconds / start.gradients  # time of a gradient of the target, at most
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
             first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * each))))
-            self._check_pace(each)
+            pace = start.pace or each
+            if _SHORTEST_FIT * pace > self.clock.left:
+                self._refuse_pace(pace)
         return self.recipe.n or n, self.recipe.first or first
 
-    def _check_pace(self, each: float) -> None:
+    def _refuse_pace(self, each: float) -> None:
         """Refuse a target that is too slow for the shortest training and evaluation."""
-        least = each * (_SHORTEST * _FEWEST + 2 * _FEWEST_LOOKED_AT)
-        if least > self.clock.left:
-            raise UserError(
-                f"One gradient of the target takes {each:.2g} s, so that the shortest fit would take "
-                f"{least + self.clock.spent:.0f} s. Give it more {named('max_seconds')}, or make the density "
-                "faster: does it loop in Python, or compute the same thing for each point?"
-            )
+        raise UserError(
+            f"One gradient of the target takes {each:.2g} s, so that the shortest fit would take "
+            f"{1.5 * _SHORTEST_FIT * each + self.clock.spent:.0f} s. Give it more {named('max_seconds')}, or "
+            "make the density faster: does it loop in Python, or compute the same thing for each point?"
+        )
 
     def _look_draws(self, n: int) -> int:
         """Return the draws of a look: fewer where the target is so slow that it would take long."""
@@ -218,6 +232,22 @@ class Pipeline:
             flow = with_map(self.recipe.flow, to_target)
         look_draws = self.recipe.look_draws or self._look_draws(n)
         return Contender(kind, flow, inside, n, first, look_draws, self._training_key)
+
+    def _paced(self, contender: Contender) -> Contender:
+        """Return a contender whose first round fits into the time, by the pace of its first steps."""
+        if self.recipe.first is not None or self.clock.limit == math.inf:
+            return contender
+        began, first = self.clock.spent, contender.first
+        self.tell(f"{contender.name}, compiling")
+        each = contender.try_out()
+        compiling = contender.trainer.compile_seconds
+        left = self.clock.left - compiling
+        shorter = int(max(_SHORTEST, min(first, _SHORTENED * left / each)))
+        is_long, gain = first * each > _ROUND_SHARE * left, (first - shorter) * each
+        if is_long and gain > 2 * compiling and not contender.failed:  # it has to be compiled once more
+            contender = self._contender(contender.kind, contender.inside, contender.n, shorter)
+        contender.seconds += self.clock.spent - began
+        return contender
 
     def _advance(self, contender: Contender) -> Look:
         """Train a contender for one more round, look at it, and write it down."""
@@ -268,17 +298,26 @@ class Pipeline:
             return self.evaluate(flow, best, 2 * refine)
         return finer, best.inside.shifted(found)
 
-    def shortfall(self, best: Contender) -> Shortfall:
+    def shortfall(self, best: Contender, found: Evaluation) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""
-        if best.is_good or (best.seen is not None and best.seen.ess > _GOOD):
+        if best.is_good or found.ess > _GOOD:
             return Shortfall.NONE
         if best.failed:
-            return Shortfall.DIVERGED
+            return Shortfall.of_failure(best.failure)
+        if self.start is not None and self.start.outcome is not StartOutcome.CONVERGED and found.ess < _POOR:
+            return Shortfall.START
+        if self._has_stalled(best, found):
+            return Shortfall.FLOW
         if self.recipe.plan is not None or best.rounds == self.recipe.rounds:
             return Shortfall.ROUNDS
         if self.clock.limit < math.inf and not self._has_time_to(best.rounds + 1, best):
             return Shortfall.TIME
         return Shortfall.FLOW
+
+    def _has_stalled(self, best: Contender, found: Evaluation) -> bool:
+        """Say whether the last round of training gained little of what is left to gain."""
+        elbos = [one.look.elbo for one in self.rounds if one.kind is best.kind]
+        return len(elbos) > 1 and elbos[-1] - max(elbos[:-1]) < _STALLED * found.kl
 
 
 def new_flow(
@@ -305,23 +344,6 @@ def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[
         return False
     after = look(*inside.of(defended(flow)), key=key, n=n)
     return after.khat < seen.khat and after.ess > _STILL_GOOD
-
-
-def shape_of(target: Any) -> tuple[int, ...]:
-    """Return the shape of a target's points; raise if it does not say."""
-    shape = getattr(target, "shape", None)
-    if isinstance(shape, tuple):
-        return shape
-    kind = type(target).__name__
-    if callable(target) and not hasattr(target, "log_prob"):
-        raise ArgumentError(
-            f"The {named('target')} is a bare function, which does not say how many coordinates a point has. "
-            f"Write `LogDensity({getattr(target, '__name__', 'function')}, shape=(dim,))`."
-        )
-    raise ArgumentError(
-        f"The {named('target')}, a {kind}, does not say what shape a point has. Give it an attribute "
-        "`shape`, or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
-    )
 
 
 def _is_single() -> bool:

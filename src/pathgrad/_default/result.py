@@ -2,18 +2,24 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
 from .._ingredients.target import Target
-from .._numbers.evaluate import Evaluation
+from .._numbers.evaluate import Evaluation, weighted_draws
+from .._numbers.weighted import Expectation, Weighted
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
+from .._words.outcome import Outcome
 from .._words.text import duration, percent
 from .contender import Round
+from .inside import Inside
 from .plan import Plan
 
 
@@ -21,16 +27,31 @@ class Shortfall(enum.Enum):
     """What kept a flow from being good, and what to try. The value is the message to show."""
 
     NONE = ""
+    START = (
+        "the warm start had not found the best Gaussian when it ended; begin nearer to the target, with a "
+        f"{named('start')} or {named('draws')} in the recipe, or give it more {named('max_seconds')}"
+    )
     ROUNDS = f"training ended after the {named('rounds')} that were asked for; more may help"
     TIME = f"training ended because its time was used up; give it more {named('max_seconds')}"
     FLOW = (
-        "no flow that was tried came close to the target. Transform its parameters, or give a "
-        f"{named('flow')} of your own in the recipe"
+        "the flow hardly came closer to the target in its last round of training. Transform the parameters "
+        f"of the target, or give a more flexible {named('flow')} in the recipe"
+    )
+    OUTSIDE = (
+        "training stopped because the target was NaN or infinite at draws of the flow, and the flow from "
+        "before that was kept. Map bounded parameters to the whole line, and look for logarithms of negative "
+        "numbers and for overflows"
     )
     DIVERGED = (
         "training diverged, and the flow from before that was kept: the target may be steep or discontinuous "
         "somewhere. Smooth it, or transform its parameters"
     )
+
+    @classmethod
+    def of_failure(cls, failure: Outcome | None) -> "Shortfall":
+        """Return what to say of a training that diverged."""
+        is_outside = failure in (Outcome.TARGET_NOT_FINITE, Outcome.GRADIENT_NOT_FINITE)
+        return cls.OUTSIDE if is_outside else cls.DIVERGED
 
     @property
     def text(self) -> str:
@@ -72,14 +93,60 @@ class TargetFit:
         taken = {one.kind: one.steps for one in self.rounds}  # the last round of each
         return (0 if self.start is None else self.start.gradients) + self.plan.n * sum(taken.values())
 
-    def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> Float[Array, "n *event"]:
-        """Return independent draws of the flow; without a `key`, the same ones each time."""
-        key = jr.fold_in(self.key, 2**31) if key is None else key
-        return self.flow.sample(key=key, n=n)
+    @property
+    def _inside(self) -> Inside:
+        start = self.start
+        return Inside(self.target, start is not None, 0.0 if start is None else start.elbo, self.plan.double)
 
-    def log_prob(self, x: Float[Array, "batch *event"]) -> Float[Array, " batch"]:
-        """Return the flow's log density of some points."""
-        return self.flow.log_prob(x)
+    def sample(self, n: int, *, key: Key[Array, ""] | None = None) -> np.ndarray:
+        """Return independent draws of the flow, in double precision; without a `key`, the same each time."""
+        inner, _ = self._inside.of(self.flow)
+        return self._inside.outside(self.flow, inner.sample(key=self._key(key), n=n))[0]
+
+    def log_prob(self, x: Any) -> np.ndarray:
+        """Return the flow's log density of some points, batch axis first.
+
+        In NumPy, for points in double precision; `flow.log_prob` is the function to differentiate or compile.
+        """
+        return self._inside.log_prob(self.flow, x)
+
+    def weighted(self, n: int, *, key: Key[Array, ""] | None = None) -> Weighted:
+        """Return draws of the flow with weights, by which averages over them are averages over the target.
+
+        Args:
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        inside = self._inside
+        draws = weighted_draws(*inside.of(self.flow), key=self._key(key), n=n)
+        return Weighted.smoothed(inside.outside(self.flow, draws["x"])[0], draws["log_weight"])
+
+    def expect(
+        self, f: Callable[[Array], Any], n: int = 10_000, *, key: Key[Array, ""] | None = None
+    ) -> Expectation:
+        """Return the average of a function over the target, and its standard error, from weighted draws.
+
+        Args:
+            f: A JAX function of one point, which returns a number, an array or a tree of arrays.
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        return self.weighted(n, key=key).expect(f)
+
+    def resample(self, n: int, *, key: Key[Array, ""] | None = None) -> np.ndarray:
+        """Return draws of the target without weights: draws of the flow, repeated as their weights say.
+
+        They are made from as many draws of the flow, so that together they are worth at most `n` times the
+        ESS. Where the verdict is bad, they are no draws of the target.
+
+        Args:
+            n: Number of draws.
+            key: Source of the draws; by default the same each time.
+        """
+        return self.weighted(n, key=key).resample(n, key=jr.fold_in(self._key(key), 1))
+
+    def _key(self, key: Key[Array, ""] | None) -> Key[Array, ""]:
+        return jr.fold_in(self.key, 2**31) if key is None else key
 
     def __str__(self) -> str:
         lines = (
@@ -97,5 +164,5 @@ class TargetFit:
         if self.plan.defended:
             lines.append("One tenth of the base's draws are wider, for a lighter tail of the weights.")
         if self.shortfall is not Shortfall.NONE:
-            lines.append(in_python(f"Not good enough: {self.shortfall.text}."))
+            lines.append(in_python(f"Why the ESS is not higher: {self.shortfall.text}."))
         return "\n".join([*lines, str(self.evaluation)])

@@ -140,7 +140,8 @@ def compare_precisions(target: Target, draws: Any) -> Precision:
     single, double = (_log_probs(target, draws.astype(dtype)) for dtype in (np.float32, np.float64))
     known = np.isfinite(double)
     lost = known & ~np.isfinite(single)
-    difference = np.abs(single - double)[known & ~lost]
+    both = known & ~lost
+    difference = np.abs(single[both] - double[both])
     return Precision(float(difference.max(initial=0.0)), float(np.mean(lost)))
 
 

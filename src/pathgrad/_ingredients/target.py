@@ -8,6 +8,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._words.errors import ArgumentError, named
+from .._words.numpy_constants import separate_precisions
+
+separate_precisions()
+
+# JAX calls a function without numbers, to learn what it does.
+_NEEDS_VALUES = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+)
+NEEDS_VALUES = (
+    "The log density uses NumPy or SciPy, `float` or `if` on the point, which JAX cannot compile or "
+    "differentiate. Write it with `jax.numpy`, `jax.scipy` and `jnp.where`."
+)
+
 
 @runtime_checkable
 class Target(Protocol):
@@ -18,32 +35,58 @@ class Target(Protocol):
         ...
 
 
+def _as_shape(shape: Any) -> tuple[Any, ...]:
+    if isinstance(shape, int):  # as in NumPy
+        return (shape,)
+    return tuple(shape)
+
+
 class LogDensity(eqx.Module):
     """A target made from any JAX function of one point.
 
     Attributes:
         log_prob: Returns the log density of one point as a scalar, up to a constant.
-        shape: Shape of one point.
+        shape: Shape of one point; a single number for a vector.
     """
 
     log_prob: Callable[[Array], Any]
-    shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    shape: tuple[int, ...] = eqx.field(static=True, converter=_as_shape)
 
     def __check_init__(self):
-        point = jax.ShapeDtypeStruct(self.shape, jnp.result_type(float))
-        result = eqx.filter_eval_shape(self.log_prob, point)
-        if not isinstance(result, jax.ShapeDtypeStruct):
-            raise ValueError(
-                f"The log density must return one real number, got {type(result).__name__}. "
-                "Return a scalar JAX array."
+        if not all(isinstance(n, int) and n > 0 for n in self.shape):
+            raise ArgumentError(
+                f"{named('shape')} must be one or several positive whole numbers, such as (2,), got "
+                f"{self.shape}."
             )
-        if result.shape != ():
-            raise ValueError(
-                f"The log density of a point of shape {self.shape} must be a scalar, got shape "
-                f"{result.shape}. It is called with one point at a time; sum over the coordinates."
-            )
-        if not jnp.issubdtype(result.dtype, jnp.floating):
-            raise ValueError(f"The log density must be a real number, got dtype {result.dtype}.")
+        check_density(self.log_prob, self.shape)
+
+
+def check_density(log_prob: Callable[[Array], Any], shape: tuple[int, ...]) -> None:
+    """Raise unless a function returns one real number for one point."""
+    point = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+    try:
+        result = eqx.filter_eval_shape(log_prob, point)
+    except _NEEDS_VALUES as error:
+        error.add_note(NEEDS_VALUES)
+        raise
+    except Exception as error:
+        error.add_note(f"The log density was called with one point of shape {shape}.")
+        raise
+    if not isinstance(result, jax.ShapeDtypeStruct):
+        raise ArgumentError(
+            f"The log density must return one real number, got {type(result).__name__}. "
+            "Return a scalar JAX array."
+        )
+    if result.shape != ():
+        raise ArgumentError(
+            f"The log density of a point of shape {shape} must be a scalar, got shape "
+            f"{result.shape}. It is called with one point at a time; sum over the coordinates."
+        )
+    if not jnp.issubdtype(result.dtype, jnp.floating):
+        raise ArgumentError(
+            f"The log density must be a real number, got dtype {result.dtype}. Return a floating-point "
+            "number: others have no gradient."
+        )
 
 
 def log_prob_of(target: Target, x: Float[Array, "*event"]) -> Float[Array, ""]:

@@ -250,6 +250,10 @@ class AbstractExperiment(abc.ABC):
         """Return what to tell of a training that has just ended, before its evaluation."""
         return []
 
+    def first_evaluation(self, options: OptionsTable) -> Any:
+        """Return the `EvaluateOptions` for a run that is evaluated as soon as it is trained."""
+        return self.EvaluateOptions()
+
     def advice(self, run: "Run") -> Sequence[str]:
         """Return what to do next, after training and evaluation, with the names of arguments marked."""
         return []

@@ -110,6 +110,8 @@ class Session:
         except TrainingDiverged as failure:
             self.state = failure.state
             self.save()
+            if self.run.experiment.is_evaluated_at_end:  # what was best before
+                self._conclude()
             raise
         self.save()
         self._conclude()

@@ -84,3 +84,12 @@ def listed(names: Sequence[str]) -> str:
 def sentence(text: str) -> str:
     """Make the text begin with a capital letter and end with a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def first_line(error: object) -> str:
+    """Return what an error says first, without a full stop."""
+    lines = str(error).strip().splitlines()
+    said = lines[0].rstrip(". ") if lines else ""
+    if isinstance(error, Exception):
+        return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return said

@@ -25,7 +25,8 @@ class StartOutcome(enum.Enum):
     TIME_USED_UP = f"the Gaussian was still improving when its {named('max_seconds')} were used up"
     NOWHERE_FINITE = (
         "the target's log density was not a finite number at any point tried. Check it at a point where it "
-        f"must have a value, and pass that point as {named('start')}"
+        "must have a value. The search begins at the origin: shift the parameters so that there is a value "
+        "there, or give the point as `start` in Python"
     )
     NO_GRADIENT = (
         "the target's log density is finite, but its gradient is not, at any point tried. (`jnp.where` "
@@ -33,19 +34,24 @@ class StartOutcome(enum.Enum):
     )
     IMPROPER = (
         "the target seems to have no finite integral: along some direction it does not fall off, however "
-        "far one goes. Is a parameter without effect, or without a prior?"
+        "far one goes. Is a parameter without effect, or without a prior? (Parameters of 1e12 and more need "
+        "other units.)"
     )
     UNBOUNDED = (
         "the target's log density grows without bound, or jumps, at a point: the best Gaussian shrinks on "
-        "and on. Is a scale parameter allowed to reach zero?"
+        "and on. Is a scale parameter allowed to reach zero? (Parameters that are known to fourteen digits "
+        "need other units, or a shift.)"
     )
+    TOO_SLOW = "the target is too slow for a search in the given time"
     DISCONTINUOUS = (
         "the target's log density does not follow its own gradient: it jumps somewhere, or part of its "
-        "derivative is blocked (rounding, comparisons, `stop_gradient`). Path gradients cannot see such parts"
+        "derivative is blocked (rounding, comparisons, `stop_gradient`). Path gradients cannot see such "
+        "parts: smooth them, or sum over what is discrete"
     )
     BOUNDED = (
-        "the target is minus infinity or NaN for a part of the points under its best Gaussian: it seems to "
-        "live on a bounded region. Map bounded parameters to the whole real line, and add the log-determinant"
+        "the target is minus infinity or NaN at some of the points under its best Gaussian. If it lives on a "
+        "bounded region, map bounded parameters to the whole real line, and add the log-determinant; if not, "
+        "look for a logarithm or a root of a negative number, or an overflow"
     )
 
     @property

@@ -21,6 +21,8 @@ from .smoothness import follows_its_gradient
 _REGRESSION = 200  # dimensions up to which ten draws for each are cheaper than second derivatives
 _HESSIAN = 2500  # and up to which a full matrix is affordable
 _FRESH = 1024  # draws for the ELBO, of small points
+_OUTSIDE = 0.005  # share of these that may have no finite value
+_FEWEST = 12  # times the draws that Gaussians are compared by, for which there must be time
 
 
 class LocalMode(NamedTuple):
@@ -55,6 +57,7 @@ class WarmStart(NamedTuple):
         gradients: Number of gradients of the target evaluated.
         seconds: Time spent, without compiling.
         compile_seconds: Time spent compiling.
+        pace: Seconds that one gradient takes, among many; zero if that is not known.
     """
 
     map: FullAffine | LowRankAffine
@@ -67,6 +70,7 @@ class WarmStart(NamedTuple):
     gradients: int
     seconds: float
     compile_seconds: float
+    pace: float = 0.0
 
 
 def warm_start(
@@ -103,12 +107,26 @@ def warm_start(
     centre = np.zeros(size) if first is None else first.mean
     centre = centre if start is None else np.asarray(start, np.float64).ravel()
     where = Where(centre, first)
-    if size <= _REGRESSION:
-        z = balanced_draws(max(256, 10 * size), size, rng)
+    draws_each = max(256, 10 * size) if size <= _REGRESSION else 256
+    if max_seconds is not None and _is_too_slow(evaluate, centre, max(1.0, max_seconds) / draws_each):
+        found = Found(None, (), StartOutcome.TOO_SLOW, StartKind.DIAGONAL)
+    elif size <= _REGRESSION:
+        z = balanced_draws(draws_each, size, rng)
         found = search(evaluate, z, where, is_full=True, rng=rng, deadline=deadline)
     else:
         found = search_large(target, evaluate, where, is_full=is_full, rng=rng, deadline=deadline)
     return _finished(found, centre, evaluate, rng, began)
+
+
+def _is_too_slow(evaluate: Evaluator, centre: np.ndarray, most: float) -> bool:
+    """Say whether there is no time to compare some Gaussians, with `most` seconds for a point of each."""
+    for _ in range(3):  # the first calls have more to do than to compute
+        evaluate(centre[None])
+        if _FEWEST * evaluate.pace <= most:
+            return False
+        if evaluate.pace * evaluate.at_once > 1:
+            break
+    return True
 
 
 def _finished(
@@ -120,7 +138,7 @@ def _finished(
     if found.best is None:
         nothing = LowRankAffine(centre.reshape(shape), np.ones(shape))
         elapsed = time.perf_counter() - began
-        ends = 1.0, evaluate.gradients, elapsed, spent
+        ends = 1.0, evaluate.gradients, elapsed, spent, evaluate.pace
         return WarmStart(nothing, -math.inf, math.inf, StartKind.DIAGONAL, found.outcome, (), *ends)
     gaussian = found.best.look.gaussian
     fresh = _FRESH if evaluate.dim <= _REGRESSION else _FRESH // 4
@@ -128,12 +146,14 @@ def _finished(
     outcome = found.outcome
     if outcome.is_usable and not look.finite.any():
         outcome = StartOutcome.NOWHERE_FINITE
+    elif outcome.is_usable and look.outside > _OUTSIDE * fresh:
+        outcome = StartOutcome.BOUNDED
     elif outcome.is_usable and not follows_its_gradient(look):
         outcome = StartOutcome.DISCONTINUOUS
     log_weight = look.log_weight
     error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
     modes = tuple(_mode(one.look, shape) for one in found.others)
-    ends = look.outside / fresh, evaluate.gradients, time.perf_counter() - began, spent
+    ends = look.outside / fresh, evaluate.gradients, time.perf_counter() - began, spent, evaluate.pace
     return WarmStart(affine_of(gaussian, shape), look.elbo, error, found.kind, outcome, modes, *ends)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Array
 
 import pathgrad as pg
+from pathgrad._words.text import first_line
 
 
 def load_density(spec: str) -> Callable[..., Array]:
@@ -52,10 +53,13 @@ def checked(density: Callable[..., Any], dim: int, spec: str) -> pg.LogDensity:
     """Return a function as a target; report in one line if it does not return a number."""
     try:
         return pg.LogDensity(density, (dim,))
+    except pg.UserError as error:
+        raise pg.UserError(f"{spec}: {error.text[0].lower()}{error.text[1:]}") from error
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        if hints := [note for note in getattr(error, "__notes__", []) if "jax.numpy" in note]:
+            raise pg.UserError(f"{spec} cannot be compiled. {hints[0]}") from error
         raise pg.UserError(
-            f"{spec} failed on one point of {dim} coordinates: {type(error).__name__}: {first}"
+            f"{spec} failed on one point of {dim} coordinates: {first_line(error)}."
         ) from error
 
 

@@ -114,17 +114,24 @@ class FitExperiment(AbstractFlowExperiment):
             )
         return lines
 
+    def first_evaluation(self, options: pg.OptionsTable) -> Any:
+        """Return an evaluation as long as a look, since the time for it was planned."""
+        samples = pg.number_in(options.get("training"), "look_draws")
+        return self.EvaluateOptions() if samples is None else self.EvaluateOptions(samples=int(samples))
+
     def advice(self, run: pg.Run) -> Sequence[str]:
         """Return how to draw from the flow, or how to train for longer if it is not good."""
         ess, is_good = pg.number_in(run.evaluation, "ess"), run.last and run.last.value("is_good")
         if is_good or ess is None or ess > _GOOD_ESS or run.last is None:
             draws = f"{pg.named('n')} 10000 {pg.named('out')} draws.npz"
             return [f"Next: pathgrad sample {shlex.quote(str(run.path))} {draws}"]
+        if run.last.value("is_good") is None:  # training ended inside a round: one more would diverge too
+            return ["To raise the ESS, smooth the density, or transform its parameters: it must be finite."]
         rounds = int(pg.number_in(run.training, "rounds") or 0)
         more = duration(2 * run.last.seconds)  # a round is as long as all before it, and a little longer
         again = f"{resume_command(self, run.path)} {pg.named('rounds')}"
         return [
-            f"Not good enough yet. One more round of training takes about {more}: {again} {rounds + 1}",
+            f"To raise the ESS, train one more round, which takes about {more}: {again} {rounds + 1}",
             f"Or try another {pg.named('flow')}, or transform the parameters of the density.",
         ]
 

@@ -3,10 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -96,7 +93,10 @@ class FitProblem(pg.AbstractProblem):
         inner, centre = trained._replace(model=flow), self.inside.centre
         for numbers, arrays in problem.evaluate(inner, how, key=key, tell=tell):
             shifted = {name: numbers[name] + centre for name in ("elbo", "log_z")}
-            kept = {"x": self._outside(trained.model, arrays["x"])[0], "log_weight": arrays["log_weight"]}
+            kept = {
+                "x": self.inside.outside(trained.model, arrays["x"])[0],
+                "log_weight": arrays["log_weight"],
+            }
             yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
 
     def sample(
@@ -105,16 +105,6 @@ class FitProblem(pg.AbstractProblem):
         """Draw `x`, `log_q` and `log_weight`."""
         flow, problem = self._inner(model)
         arrays = problem.sample(flow, key=key, n=n, refine=refine)
-        x, log_det = self._outside(model, arrays["x"])
+        x, log_det = self.inside.outside(model, arrays["x"])
         log_weight = arrays["log_weight"].astype(np.float64) + self.inside.centre
         return {"x": x, "log_q": arrays["log_q"] - log_det, "log_weight": log_weight}
-
-    def _outside(self, model: pg.Flow, z: np.ndarray) -> tuple[np.ndarray, Any]:
-        """Return points in the coordinates of the density, and the log-determinants there, as doubles."""
-        if not self.inside.is_mapped:
-            return z, 0.0
-        to_target = model.transforms[-1]
-        assert isinstance(to_target, pg.AbstractBijection)
-        with jax.enable_x64(True):
-            x, log_det = jax.jit(jax.vmap(to_target.forward))(jnp.asarray(z, jnp.float64))  # pyright: ignore
-            return np.asarray(x), np.asarray(log_det)

@@ -1,0 +1,90 @@
+"""A first look at a target that somebody has written: can it be fitted at all?"""
+
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.experimental import checkify
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from .._words.errors import ArgumentError, UserError, named
+from .._words.text import first_line
+from .target import LogDensity, Target, check_density
+
+_INDEXING = ("dynamic_slice", "gather", "scatter", "dynamic_update_slice")
+
+
+def shape_of(target: Any) -> tuple[int, ...]:
+    """Return the shape of a target's points; raise if it does not say."""
+    shape = getattr(target, "shape", None)
+    if isinstance(shape, tuple) and all(isinstance(n, int) and n > 0 for n in shape):
+        return shape
+    if shape is not None:
+        raise ArgumentError(
+            f"The `shape` of the {named('target')} must be a tuple, such as (2,), got {shape}."
+        )
+    kind = type(target).__name__
+    if callable(target) and not hasattr(target, "log_prob"):
+        raise ArgumentError(
+            f"The {named('target')} is a bare function, which does not say how many coordinates a point has. "
+            f"Write `LogDensity({getattr(target, '__name__', 'function')}, shape=(dim,))`."
+        )
+    raise ArgumentError(
+        f"The {named('target')}, a {kind}, does not say what shape a point has. Give it an attribute "
+        "`shape`, or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
+    )
+
+
+def inspect_target(target: Target, shape: tuple[int, ...]) -> None:
+    """Raise, with a remedy, if a target returns no number, has no gradient, or reads beyond an array."""
+    if not isinstance(target, LogDensity):  # which has looked already
+        check_density(target.log_prob, shape)
+    point = jnp.zeros(shape)
+    _check_gradient(target, point)
+    _check_indices(target, point)
+
+
+def _check_gradient(target: Target, point: Any) -> None:
+    try:
+        eqx.filter_eval_shape(jax.grad(lambda x: jnp.asarray(target.log_prob(x))), point)
+    except Exception as error:
+        raise UserError(
+            f"The gradient of the log density cannot be computed: {first_line(error)}. Training needs it: "
+            "write the density with functions that JAX can differentiate, or give it a gradient with "
+            "`jax.custom_jvp`."
+        ) from error
+
+
+def _check_indices(target: Target, point: Any) -> None:
+    """Raise if an index is too large. JAX would take the last entry instead, without a word."""
+    try:
+        if not _has_indices(jax.make_jaxpr(target.log_prob)(point).jaxpr):
+            return
+        checked = checkify.checkify(target.log_prob, errors=checkify.index_checks)
+        found = jax.jit(checked)(point)[0].get()
+    except Exception:
+        return  # not everything can be checked
+    if found:
+        where = re.search(r"array of shape (\(.*?\)).*?index (-?\d+).*?size (\d+)", found)
+        what = first_line(found) if where is None else f"index {where[2]} of an axis with {where[3]} entries"
+        raise UserError(
+            f"The log density reads {what}, where JAX silently takes the nearest entry instead. Points have "
+            f"shape {point.shape}: is that the right number of coordinates, and do indices begin at 0?"
+        )
+
+
+def _has_indices(jaxpr: Jaxpr) -> bool:
+    """Say whether a program looks up entries by numbers that it computes or was given."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in _INDEXING:
+            return True
+        inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program)
+        if any(_has_indices(getattr(one, "jaxpr", one)) for one in inner if _is_program(one)):
+            return True
+    return False
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, Jaxpr | ClosedJaxpr)
