@@ -88,13 +88,18 @@ class Pipeline:
             target=self.target,
             evaluation=found,
             start=self.start,
-            plan=Plan(best.kind, best.n, best.first, best.kept, best.inside.is_double, is_defended),
+            plan=self._plan(best, is_defended=is_defended),
             rounds=self.rounds,
             history=best.history,
             shortfall=self.shortfall(best),
             seconds=self.clock.spent,
             key=self.key,
         )
+
+    def _plan(self, best: Contender, *, is_defended: bool) -> Plan:
+        cut = None if self.start is None else self.start.cut
+        decided = best.n, best.first, best.kept, best.inside.is_double, is_defended
+        return Plan(best.kind, *decided, cut)
 
     def choose(self) -> Contender:
         """Find coordinates, train contenders for a round each, and return the best."""
@@ -155,12 +160,14 @@ class Pipeline:
         if recipe.warm_start is None:
             return None
         self.tell("warm start")
+        plan = recipe.plan
         started = recipe.warm_start(
             self.target,
             key=jr.fold_in(self._other_key, _START),
             start=recipe.start,
             draws=recipe.draws,
-            max_seconds=_WARM_SHARE * self.clock.limit,
+            max_seconds=_WARM_SHARE * self.clock.limit if plan is None else None,
+            **({} if plan is None or plan.cut is None else {"cut": plan.cut}),
         )
         if not started.outcome.is_usable:
             why = started.outcome.text
@@ -181,8 +188,8 @@ class Pipeline:
         """Return the draws of a step, and the steps of the first round."""
         n, first = next((n, first) for limit, n, first in _SIZES if self.dim <= limit)
         start = self.start
-        if start is not None and start.gradients:
-            each = start.seconds / start.gradients  # time of a gradient of the target, at most
+        if start is not None and start.pace > 0:  # and known
+            each = start.pace
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
             first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * each))))
             self._check_pace(each)
@@ -201,9 +208,9 @@ class Pipeline:
     def _look_draws(self, n: int) -> int:
         """Return the draws of a look: fewer where the target is so slow that it would take long."""
         start, most = self.start, draws_of_a_look(n)
-        if start is None or not start.gradients:
+        if start is None or not start.pace > 0:
             return most
-        affordable = _LOOK_SHARE * self.clock.limit * start.gradients / max(start.seconds, 1e-9)
+        affordable = _LOOK_SHARE * self.clock.limit / start.pace
         return int(max(_FEWEST_LOOKED_AT, min(most, affordable)))
 
     def _contender(self, kind: Kind | None, inside: Inside, n: int, first: int) -> Contender:
