@@ -183,7 +183,7 @@ def test_hopeless_densities_end_in_a_sentence(density, why):
 
 def test_a_target_that_is_too_slow_is_refused_with_the_time_it_takes():
     def slow_start(target, **how):
-        return pg.warm_start(target, **how)._replace(seconds=100.0, gradients=100)
+        return pg.warm_start(target, **how)._replace(pace=1.0)
 
     target = pg.LogDensity(lambda x: -0.5 * x @ x, (2,))
     with pytest.raises(pg.UserError, match=r"One gradient of the target takes 1 s.*Give it more"):
