@@ -244,6 +244,20 @@ def test_a_search_that_its_clock_ended_can_be_ended_at_the_same_place(monkeypatc
     assert whole.elbo > again.elbo
 
 
+def test_data_of_a_density_keep_their_digits_in_a_program_in_single_precision():
+    """NumPy arrays that a density refers to, as data and as indices, while programs in single live."""
+    group = np.repeat(np.arange(3), 4)
+    level = 1e6 + group + np.random.default_rng(0).standard_normal(12)
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum((jnp.asarray(level) - x[group]) ** 2), (3,))
+    with jax.enable_x64(False):
+        single = jax.jit(jax.vmap(target.log_prob))
+        for _ in range(2):
+            found = pg.warm_start(target, key=KEY)
+            np.testing.assert_allclose(found.map.shift, level.reshape(3, 4).mean(axis=1), rtol=1e-11)
+            assert pg.needs_float64(target, found.map.shift + np.zeros((4, 3)))
+            assert np.isfinite(single(np.full((2, 3), 1e6, np.float32))).all()
+
+
 def map_of(fit) -> Any:
     return fit.flow.transforms[0]
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import pathgrad as pg
+from pathgrad._words.double import doubled
 
 from .record import Record
 
@@ -28,7 +29,7 @@ def measured(
     """
     draw_key, exact_key = jr.split(key)
     found = pg.weighted_draws(flow, target, key=draw_key, n=draws)
-    with jax.enable_x64(True):
+    with doubled():
         log_weight = log_p(target, found["x"]) - found["log_q"].astype(float)
         log_z = pg.metrics.log_z(jnp.asarray(log_weight))
         numbers = {

@@ -11,6 +11,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import batching, mlir
 from jaxtyping import Array, Float
 
+from .._words.double import doubled
 from .._words.tree import over_draws
 from .target import Target, log_prob_of
 
@@ -158,6 +159,8 @@ def needs_float64(target: Target, draws: Any) -> bool:
 
 
 def _log_probs(target: Target, draws: np.ndarray) -> np.ndarray:
-    with jax.enable_x64(draws.dtype == np.float64):
-        values = eqx.filter_jit(lambda t, x: over_draws(log_prob_of, t, x))(target, draws)
-        return np.asarray(values, np.float64)
+    arrays, static = eqx.partition(target, eqx.is_array)
+    # Not `eqx.filter_jit`, which would keep the program: see `doubled`.
+    run = jax.jit(lambda arrays, x: over_draws(log_prob_of, eqx.combine(arrays, static), x))
+    with doubled() if draws.dtype == np.float64 else jax.enable_x64(False):
+        return np.asarray(run(arrays, draws), np.float64)

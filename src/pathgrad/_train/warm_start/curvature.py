@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._ingredients.target import Target, log_prob_of
+from ..._words.double import doubled
 from ..._words.tree import over_draws
 
 POINTS = 8  # over which second derivatives are averaged
@@ -41,7 +42,7 @@ class Curvature:
 
             return over_draws(along, eqx.combine(arrays, static), vectors)
 
-        with jax.enable_x64(True):
+        with doubled():
             shapes = [(POINTS, self.dim), (self.columns, self.dim)]
             points, vectors = (jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes)
             self._run = jax.jit(run).lower(arrays, points, vectors).compile()

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ..._ingredients.target import Target, log_prob_of
+from ..._words.double import doubled
 from ..._words.tree import over_draws
 
 _AT_ONCE = 128  # points of one call: enough to fill a core's vectors
@@ -56,7 +57,7 @@ class Evaluator:
             target = eqx.combine(arrays, static)
             return over_draws(lambda t, x: jax.value_and_grad(density, 1)(t, x), target, points)
 
-        with jax.enable_x64(True):
+        with doubled():
             points = jax.ShapeDtypeStruct((self.at_once, self.dim), np.float64)
             self._run = jax.jit(run).lower(arrays, points).compile()
         self.compile_seconds = time.perf_counter() - began
