@@ -4,6 +4,7 @@ It does what `pathgrad bench targets` does, and more: it takes any function that
 
     python -m benchmarks.targets --out results/targets --seeds 3
     python -m benchmarks.targets --out runs/mine --fit my_module:my_fit banana ring
+    python -m benchmarks.targets --out results/targets/others --targets benchmarks.others
 
 A function that fits is called as `pathgrad.fit(target, key=key, max_seconds=max_seconds)`. Its result has
 `flow` and `evaluation`, as that of `pathgrad.fit`; if it also has `gradients`, the number of gradients of the
@@ -17,13 +18,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pathgrad as pg
 from pathgrad._bench.fit_tables import HEAD, remarks, row
-from pathgrad._bench.fits import DEFAULT_FIT, jobs_for, run_jobs
+from pathgrad._bench.fit_worker import found
+from pathgrad._bench.fits import DEFAULT_FIT, DEFAULT_TARGETS, jobs_for, run_jobs
 from pathgrad._bench.record import Record, stopwatch
 from pathgrad._cli.tables import escaped
 from pathgrad._runs.files import write_atomically
 from pathgrad._words.errors import UserError, as_options
+from pathgrad.targets.names import NAMES
 
 
 class Options(argparse.Namespace):
@@ -34,6 +36,7 @@ class Options(argparse.Namespace):
     seeds: int
     max_seconds: float | None
     fit: str
+    targets: str
     data: Path | None
     overwrite: bool
 
@@ -45,8 +48,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         data = None if given.data is None else str(given.data)
         jobs = jobs_for(
-            given.names, pg.targets.NAMES, given.seeds, given.out,
-            max_seconds=given.max_seconds, data=data, fit=given.fit, command=command,
+            given.names, found(f"{given.targets}:NAMES"), given.seeds, given.out,
+            max_seconds=given.max_seconds, data=data, fit=given.fit, command=command, targets=given.targets,
         )  # fmt: skip
         records, failed = run_jobs(jobs, stopwatch(), overwrite=given.overwrite)
         given.out.mkdir(parents=True, exist_ok=True)
@@ -69,11 +72,12 @@ def main(words: list[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(pg.targets.NAMES)}; or all")
+    made.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; or all")
     made.add_argument("--out", type=Path, required=True, help="folder for the results")
     made.add_argument("--seeds", type=int, default=1, help="number of seeds, from 0 (default: 1)")
     made.add_argument("--max-seconds", type=float, help="time of each fit; by default its own")
     made.add_argument("--fit", default=DEFAULT_FIT, metavar="MODULE:FUNCTION", help="what fits")
+    made.add_argument("--targets", default=DEFAULT_TARGETS, metavar="MODULE", help="has NAMES and load(name)")
     made.add_argument("--data", type=Path, help="folder of the data; by default PATHGRAD_DATA")
     made.add_argument("--overwrite", action="store_true", help="fit again what is recorded")
     return made

@@ -182,7 +182,7 @@ def test_wrong_words_are_told_before_anything_is_done(tmp_path, capsys):
     jobs = jobs_for(["ring", "banana", "ring"], pg.targets.NAMES, 2, tmp_path)
     assert [(j.target, j.seed) for j in jobs] == [("ring", 0), ("ring", 1), ("banana", 0), ("banana", 1)]
     assert len(jobs_for([], pg.targets.NAMES, 1, tmp_path)) == len(pg.targets.NAMES)
-    with pytest.raises(UserError, match=r"no function 'tests\.fit_stand_in:nothing'"):
+    with pytest.raises(UserError, match=r"no 'tests\.fit_stand_in:nothing'"):
         fit_worker.found("tests.fit_stand_in:nothing")
     assert fit_worker.found(STAND_IN) is fit_stand_in.fit
 

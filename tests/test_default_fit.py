@@ -33,9 +33,14 @@ def banana(x):
 TARGET = pg.LogDensity(banana, (2,))
 
 
+def cut_short(target, **how):
+    """A warm start that its clock ends before it has converged."""
+    return pg.warm_start(target, **how | {"max_seconds": None, "cut": how.get("cut", 18)})
+
+
 @pytest.fixture(scope="module")
 def fit():
-    return pg.fit(TARGET, recipe=SMALL, key=jr.key(1))
+    return pg.fit(TARGET, recipe=dataclasses.replace(SMALL, warm_start=cut_short), key=jr.key(1))
 
 
 def test_a_density_is_fitted_from_nothing_but_itself(fit):
@@ -78,7 +83,10 @@ def test_draws_and_densities_are_in_the_coordinates_of_the_target(fit):
 
 def test_a_plan_repeats_a_fit_to_the_same_bits(fit):
     again = pg.fit(TARGET, recipe=pg.Recipe(plan=fit.plan, look_draws=4096), key=jr.key(1))
+    assert again.start is not None
+    assert again.start.outcome is pg.StartOutcome.TIME_USED_UP
     assert again.plan == fit.plan
+    assert again.plan.cut == 18
     np.testing.assert_array_equal(again.sample(5), fit.sample(5))
     assert pg.Plan.from_json(fit.plan.to_json()) == fit.plan
 

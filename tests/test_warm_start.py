@@ -1,5 +1,7 @@
 """The best Gaussian of a target: exact where the target is one, from anywhere, and why there is none."""
 
+import itertools
+import types
 from typing import Any
 
 import jax
@@ -10,6 +12,7 @@ import pytest
 from jax import lax
 
 import pathgrad as pg
+from pathgrad._train.warm_start import budget
 
 from .helpers import has_marks
 
@@ -174,6 +177,26 @@ def test_hundreds_of_coordinates_take_second_derivatives():
     assert found.elbo > best - 2.0
 
 
+def test_draws_give_hundreds_of_coordinates_their_scales():
+    """Skewed coordinates, mixed with condition 1e6, and far from the origin."""
+    rng = np.random.default_rng(1)
+    left, right = (np.linalg.qr(rng.standard_normal((210, 210)))[0] for _ in range(2))
+    matrix, shift = left * np.logspace(-6, 0, 210) @ right, 1e3 * rng.standard_normal(210)
+    inverse = np.linalg.inv(matrix)
+
+    def log_prob(x):
+        u = inverse @ (x - shift)
+        return jnp.sum(2.5 * u - jnp.exp(u))
+
+    draws = shift + (1.0 + 0.5 * rng.standard_normal((600, 210))) @ matrix.T
+    found = pg.warm_start(pg.LogDensity(log_prob, (210,)), key=KEY, draws=draws)
+    assert found.kind is pg.StartKind.HESSIAN
+    inside = inverse @ np.concatenate([(found.map.shift - shift)[:, None], found.map.matrix], axis=1)
+    assert inside[:, 0].mean() == pytest.approx(np.log(2.5) - 0.2, abs=0.02)
+    assert np.sum(inside[:, 1:] ** 2) / 210 == pytest.approx(0.4, abs=0.02)
+    assert found.gradients < 2200  # in the coordinates of the draws, the way to the mode is short
+
+
 def test_flat_directions_are_seen_among_hundreds():
     found = pg.warm_start(pg.LogDensity(lambda x: -jnp.sum(x[1:] ** 2), (201,)), key=KEY)
     assert found.outcome is pg.StartOutcome.IMPROPER
@@ -204,6 +227,35 @@ def test_time_is_kept_to():
     assert found.outcome is pg.StartOutcome.TIME_USED_UP
     assert found.outcome.is_usable
     assert found.gradients < 3000
+
+
+def test_a_search_that_its_clock_ended_can_be_ended_at_the_same_place(monkeypatch):
+    target, *_ = normal(decades=6, shift=100.0)
+    tick = itertools.count()
+    monkeypatch.setattr(budget, "time", types.SimpleNamespace(perf_counter=lambda: next(tick)))
+    first = pg.warm_start(target, key=KEY, max_seconds=4.5)
+    assert (first.cut, first.outcome) == (5, pg.StartOutcome.TIME_USED_UP)
+    monkeypatch.undo()
+    again = pg.warm_start(target, key=KEY, cut=first.cut)
+    assert again.cut == first.cut
+    np.testing.assert_array_equal(again.map.matrix, first.map.matrix)
+    whole = pg.warm_start(target, key=KEY)
+    assert whole.cut is None
+    assert whole.elbo > again.elbo
+
+
+def test_data_of_a_density_keep_their_digits_in_a_program_in_single_precision():
+    """NumPy arrays that a density refers to, as data and as indices, while programs in single live."""
+    group = np.repeat(np.arange(3), 4)
+    level = 1e6 + group + np.random.default_rng(0).standard_normal(12)
+    target = pg.LogDensity(lambda x: -0.5 * jnp.sum((jnp.asarray(level) - x[group]) ** 2), (3,))
+    with jax.enable_x64(False):
+        single = jax.jit(jax.vmap(target.log_prob))
+        for _ in range(2):
+            found = pg.warm_start(target, key=KEY)
+            np.testing.assert_allclose(found.map.shift, level.reshape(3, 4).mean(axis=1), rtol=1e-11)
+            assert pg.needs_float64(target, found.map.shift + np.zeros((4, 3)))
+            assert np.isfinite(single(np.full((2, 3), 1e6, np.float32))).all()
 
 
 def map_of(fit) -> Any:

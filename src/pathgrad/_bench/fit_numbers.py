@@ -70,13 +70,15 @@ def errors_of_means(target: pg.targets.BenchmarkTarget, x: np.ndarray, log_weigh
     if target.reference is None:
         return {"mean_error": None, "mean_error_weighted": None}
     names, heavy = target.reference.names, target.reference.heavy
-    truth = target.reference.draws.reshape(-1, len(names)).astype(float)
     columns = _in_chunks(_columns, target, x)
-    logs = np.array([name in heavy for name in names])
-    truth, columns = (np.where(logs, np.log(np.where(logs, a, 1.0)), a) for a in (truth, columns))
+    mean, sd = target.reference.mean, target.reference.sd
+    if target.reference.draws is not None:
+        truth = target.reference.draws.reshape(-1, len(names)).astype(float)
+        logs = np.array([name in heavy for name in names])
+        truth, columns = (np.where(logs, np.log(np.where(logs, a, 1.0)), a) for a in (truth, columns))
+        mean, sd = truth.mean(axis=0), truth.std(axis=0, ddof=1)
     weight = np.exp(log_weight - np.max(log_weight))
     means = {"mean_error": columns.mean(axis=0), "mean_error_weighted": weight @ columns / weight.sum()}
-    mean, sd = truth.mean(axis=0), truth.std(axis=0, ddof=1)
     return {name: np.max(np.abs(value - mean) / sd) for name, value in means.items()}
 
 

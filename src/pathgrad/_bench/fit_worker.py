@@ -5,7 +5,6 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def main(words: list[str]) -> None:
 
 def done(job: FitJob) -> Record:
     """Fit the target, measure the flow with fresh draws, and return the record."""
-    target = pg.targets.load(job.target, job.data)
+    target = found(f"{job.targets}:load")(job.target, job.data)
     fit_key, measure_key = jr.split(jr.key(job.seed))
     compiling = _Compiling()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -65,13 +64,13 @@ def done(job: FitJob) -> Record:
     }
 
 
-def found(place: str) -> Callable[..., Any]:
-    """Return the function that `module:function` names."""
+def found(place: str) -> Any:
+    """Return what `module:name` names, such as a function."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise pg.UserError(f"There is no function {place!r} (written `module:function`): {error}.") from error
+        raise pg.UserError(f"There is no {place!r} (written `module:name`): {error}.") from error
 
 
 def _number(value: Any) -> float | None:

@@ -12,6 +12,7 @@ from pathgrad._words.errors import ArgumentError, UserError, check_at_least_one,
 from .record import Record, Say
 
 DEFAULT_FIT = "pathgrad:fit"
+DEFAULT_TARGETS = "pathgrad.targets"
 _WORKER = "pathgrad._bench.fit_worker"
 # What a record must have in common with a job to count as done.
 _SAME = ("target", "seed", "max_seconds", "fit")
@@ -30,6 +31,7 @@ class FitJob:
         fit: Where the function is that fits, as `module:function`. It is called as `pathgrad.fit(target,
             key=key, max_seconds=max_seconds)`, and its result has `flow` and `evaluation`.
         command: The command line that asked for it, for the record.
+        targets: The module whose `load(name, data)` returns the target.
     """
 
     target: str
@@ -39,6 +41,7 @@ class FitJob:
     data: str | None = None
     fit: str = DEFAULT_FIT
     command: str | None = None
+    targets: str = DEFAULT_TARGETS
 
 
 def jobs_for(

@@ -76,6 +76,19 @@ def other_kinds(dim: int) -> list[Kind]:
     return [*others, Kind.COUPLINGS_TIED]
 
 
+def new_flow(
+    kind: Kind, shape: tuple[int, ...], to_target: AbstractBijection | None, *, key: Key[Array, ""]
+) -> Flow:
+    """Return an untrained flow of a kind, with the map of a warm start behind it."""
+    key = jr.fold_in(key, 1 + list(Kind).index(kind))
+    return with_map(kind.flow(shape, to_target, key=key), to_target)
+
+
+def with_map(flow: Flow, to_target: AbstractBijection | None) -> Flow:
+    """Return a flow with a further map behind it."""
+    return flow if to_target is None else Flow(flow.base, [*flow.transforms, to_target])
+
+
 def _tied(dim: int, to_target: AbstractBijection | None, *, key: Key[Array, ""]) -> CNF:
     """Return a tied field: with learned directions, or in many dimensions the target's own coordinates."""
     if dim <= _LEARNED:

@@ -11,7 +11,6 @@ from jaxtyping import Array, Key
 
 from .._flow.defended import defended
 from .._flow.flow import Flow
-from .._flow.transforms import AbstractBijection
 from .._ingredients.bases import StandardNormal
 from .._ingredients.inspection import inspect_target, shape_of
 from .._ingredients.precise import compare_precisions
@@ -25,7 +24,7 @@ from .._words.errors import ArgumentError, UserError, named
 from .clock import Clock
 from .contender import Contender, Round, draws_of_a_look
 from .inside import Inside
-from .kinds import Kind, first_kind, other_kinds
+from .kinds import Kind, first_kind, new_flow, other_kinds, with_map
 from .looks import Look, look
 from .plan import Plan
 from .recipe import Recipe
@@ -94,13 +93,18 @@ class Pipeline:
             target=self.target,
             evaluation=found,
             start=self.start,
-            plan=Plan(best.kind, best.n, best.first, best.kept, best.inside.is_double, is_defended),
+            plan=self._plan(best, is_defended=is_defended),
             rounds=self.rounds,
             history=best.history,
             shortfall=self.shortfall(best, found),
             seconds=self.clock.spent,
             key=self.key,
         )
+
+    def _plan(self, best: Contender, *, is_defended: bool) -> Plan:
+        cut = None if self.start is None else self.start.cut
+        decided = best.n, best.first, best.kept, best.inside.is_double, is_defended
+        return Plan(best.kind, *decided, cut)
 
     def choose(self) -> Contender:
         """Find coordinates, train contenders for a round each, and return the best."""
@@ -162,12 +166,14 @@ class Pipeline:
         if recipe.warm_start is None:
             return None
         self.tell("warm start")
+        plan = recipe.plan
         started = recipe.warm_start(
             self.target,
             key=jr.fold_in(self._other_key, _START),
             start=recipe.start,
             draws=recipe.draws,
-            max_seconds=_WARM_SHARE * self.clock.limit,
+            max_seconds=_WARM_SHARE * self.clock.limit if plan is None else None,
+            **({} if plan is None or plan.cut is None else {"cut": plan.cut}),
         )
         if started.outcome is StartOutcome.TOO_SLOW:
             self._refuse_pace(started.pace)
@@ -195,13 +201,11 @@ class Pipeline:
         """Return the draws of a step, and the steps of the first round."""
         n, first = next((n, first) for limit, n, first in _SIZES if self.dim <= limit)
         start = self.start
-        if start is not None and start.gradients:
-            each = start.seconds / start.gradients  # time of a gradient of the target, at most
-            n = max(_FEWEST, min(n, int(_LONGEST_STEP / each)))
-            first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * each))))
-            pace = start.pace or each
-            if _SHORTEST_FIT * pace > self.clock.left:
-                self._refuse_pace(pace)
+        if start is not None and start.pace > 0:  # and known
+            n = max(_FEWEST, min(n, int(_LONGEST_STEP / start.pace)))
+            first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * start.pace))))
+            if _SHORTEST_FIT * start.pace > self.clock.left:
+                self._refuse_pace(start.pace)
         return self.recipe.n or n, self.recipe.first or first
 
     def _refuse_pace(self, each: float) -> None:
@@ -215,9 +219,9 @@ class Pipeline:
     def _look_draws(self, n: int) -> int:
         """Return the draws of a look: fewer where the target is so slow that it would take long."""
         start, most = self.start, draws_of_a_look(n)
-        if start is None or not start.gradients:
+        if start is None or not start.pace > 0:
             return most
-        affordable = _LOOK_SHARE * self.clock.limit * start.gradients / max(start.seconds, 1e-9)
+        affordable = _LOOK_SHARE * self.clock.limit / start.pace
         return int(max(_FEWEST_LOOKED_AT, min(most, affordable)))
 
     def _contender(self, kind: Kind | None, inside: Inside, n: int, first: int) -> Contender:
@@ -318,19 +322,6 @@ class Pipeline:
         """Say whether the last round of training gained little of what is left to gain."""
         elbos = [one.look.elbo for one in self.rounds if one.kind is best.kind]
         return len(elbos) > 1 and elbos[-1] - max(elbos[:-1]) < _STALLED * found.kl
-
-
-def new_flow(
-    kind: Kind, shape: tuple[int, ...], to_target: AbstractBijection | None, *, key: Key[Array, ""]
-) -> Flow:
-    """Return an untrained flow of a kind, with the map of a warm start behind it."""
-    key = jr.fold_in(key, 1 + list(Kind).index(kind))
-    return with_map(kind.flow(shape, to_target, key=key), to_target)
-
-
-def with_map(flow: Flow, to_target: AbstractBijection | None) -> Flow:
-    """Return a flow with a further map behind it."""
-    return flow if to_target is None else Flow(flow.base, [*flow.transforms, to_target])
 
 
 def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[Array, ""], n: int) -> bool:

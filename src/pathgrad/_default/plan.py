@@ -17,6 +17,7 @@ class Plan:
         rounds: Rounds until the best flow.
         double: Whether the target is evaluated in double precision.
         defended: Whether the base has wider draws among its own.
+        cut: Where the clock ended the warm start; `None` if it ended by itself.
     """
 
     kind: Kind | None
@@ -25,6 +26,7 @@ class Plan:
     rounds: int
     double: bool
     defended: bool
+    cut: int | None = None
 
     @property
     def steps(self) -> int:

@@ -17,7 +17,8 @@ class Recipe:
 
     Attributes:
         warm_start: Finds the coordinates, called as `warm_start(target, key=..., start=..., draws=...,
-            max_seconds=...)`; `None` for none: the flow then starts at a standard normal.
+            max_seconds=...)`, and with `cut=...` if the plan has one; `None` for none: the flow then
+            starts at a standard normal.
         start: A point to start from, for the warm start.
         draws: Draws of the target, from wherever, for the warm start.
         flow: The flow to train, in the coordinates of the warm start, used as it is.
@@ -29,7 +30,7 @@ class Recipe:
         look_draws: Fresh draws by which a flow is judged after a round, and at the end.
         defence: Whether to add wider draws to the base where that lowers k-hat.
         plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds`,
-            `double` and `defence` are then taken from it.
+            `double`, `defence` and the end of the warm start are then taken from it.
     """
 
     warm_start: Callable[..., WarmStart] | None = warm_start

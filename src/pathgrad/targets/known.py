@@ -38,7 +38,7 @@ class Reference:
 
     Attributes:
         names: Names of the columns.
-        draws: Draws, (chains, draws, columns).
+        draws: Draws, (chains, draws, columns); `None` if only their summaries are known.
         mean: Mean of each column.
         sd: Standard deviation of each column.
         heavy: Columns whose second moment does not exist, or hardly: compare their quantiles, not their sd.
@@ -46,7 +46,7 @@ class Reference:
     """
 
     names: tuple[str, ...]
-    draws: np.ndarray
+    draws: np.ndarray | None
     mean: np.ndarray
     sd: np.ndarray
     heavy: tuple[str, ...]
@@ -92,7 +92,8 @@ class BenchmarkTarget(eqx.Module):
 
     def reference_points(self) -> Float[Array, "draws dim"] | None:
         """Return the reference draws as points of the density; `None` without a reference."""
-        if self.reference is None or not isinstance(self.density, AbstractPosterior):
+        if self.reference is None or self.reference.draws is None:
             return None
+        assert isinstance(self.density, AbstractPosterior)
         columns = jnp.asarray(self.reference.draws, float).reshape(-1, len(self.reference.names))
         return jax.vmap(self.density.unconstrain)(columns)

@@ -1,10 +1,10 @@
 """From a first Gaussian to the best one nearby, iteration by iteration."""
 
-import time
 from typing import NamedTuple
 
 import numpy as np
 
+from .budget import Budget
 from .evaluator import Evaluator
 from .gaussian import Look
 from .outcome import StartOutcome
@@ -33,10 +33,10 @@ class Climb(NamedTuple):
         return near and abs(self.look.elbo - other.look.elbo) < 0.1 + 0.02 * self.look.z.shape[1]
 
 
-def climb(look: Look, evaluate: Evaluator, deadline: float) -> Climb:
+def climb(look: Look, evaluate: Evaluator, budget: Budget) -> Climb:
     """Improve a Gaussian until there is nothing to gain."""
     for _ in range(_ITERATIONS):
-        if time.perf_counter() > deadline:
+        if budget.is_used_up:
             return Climb(look, StartOutcome.TIME_USED_UP)
         step = improve(look, evaluate)
         look = step.look

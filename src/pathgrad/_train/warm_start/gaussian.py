@@ -35,8 +35,12 @@ class AbstractGaussian(ABC):
         """Standard deviation of each coordinate."""
 
     @abstractmethod
+    def inverted(self, point: np.ndarray) -> np.ndarray:
+        """Return the `z` of a point."""
+
     def distance(self, other: Any) -> float:
         """Return how far the mean of another one is, in standard deviations of this one."""
+        return float(np.linalg.norm(self.inverted(other.mean)))
 
     @abstractmethod
     def moved_to(self, mean: np.ndarray) -> Any:
@@ -67,8 +71,8 @@ class FullGaussian(AbstractGaussian):
     def deviation(self):
         return np.linalg.norm(self.factor, axis=1)
 
-    def distance(self, other):
-        return float(np.linalg.norm(np.linalg.solve(self.factor, other.mean - self.mean)))
+    def inverted(self, point):
+        return np.linalg.solve(self.factor, point - self.mean)
 
     def moved_to(self, mean):
         return FullGaussian(mean, self.factor)
@@ -97,8 +101,8 @@ class DiagonalGaussian(AbstractGaussian):
     def deviation(self):
         return self._deviation
 
-    def distance(self, other):
-        return float(np.linalg.norm((other.mean - self.mean) / self._deviation))
+    def inverted(self, point):
+        return (point - self.mean) / self._deviation
 
     def moved_to(self, mean):
         return DiagonalGaussian(mean, self._deviation)
@@ -133,10 +137,10 @@ class LowRankGaussian(AbstractGaussian):
         more = (self.stretch**2 - 1) * self.directions**2
         return self.scale * np.sqrt(1 + more.sum(axis=1))
 
-    def distance(self, other):
+    def inverted(self, point):
         along = self.directions * (1 / self.stretch - 1) @ self.directions.T
-        away = (other.mean - self.mean) / self.scale
-        return float(np.linalg.norm(away + along @ away))
+        away = (point - self.mean) / self.scale
+        return away + along @ away
 
     def moved_to(self, mean):
         return LowRankGaussian(mean, self.scale, self.directions, self.stretch)

@@ -3,10 +3,12 @@ r"""A full Gaussian for hundreds of coordinates, from averaged second derivative
 The best Gaussian fulfils $E[\nabla \ln p] = 0$ and $\Sigma^{-1} = -E[\nabla^2 \ln p]$, with means over its
 own draws. A regression of the score needs several draws for each coordinate to see the second; here
 Hessians of eight draws, of opposite signs in pairs, are averaged over a few iterations. They begin at a mode.
+The way there is the only part that depends on how well the coordinates are conditioned, unless there is a
+first Gaussian, in whose coordinates it is then walked.
 """
 
 import contextlib
-import time
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -14,9 +16,10 @@ from scipy.optimize import fmin_l_bfgs_b
 
 from .climb import Climb
 from .curvature import POINTS, Curvature
-from .evaluator import Evaluator
+from .evaluator import Values
 from .gaussian import FullGaussian, Look, balanced_draws
 from .outcome import StartOutcome
+from .search import Means
 
 _ITERATIONS = 12
 _DRAWS = 64  # for the mean gradient of an iteration
@@ -29,10 +32,21 @@ class _TimeUp(Exception):
     pass
 
 
-def mode_from(point: np.ndarray, evaluate: Evaluator, deadline: float) -> np.ndarray:
-    """Climb from a point to a mode, or as far as time allows."""
-    start = evaluate(point[None])
-    best = [float(start.log_p[0]), point]
+def mode_from(means: Means) -> np.ndarray:
+    """Climb from the centre to a mode, or as far as time allows."""
+    around = means.first
+    if around is None:
+        return _mode_from(means.centre, means.evaluate, means)
+
+    def inside(z: np.ndarray) -> Values:
+        values = means.evaluate(around.points(z))
+        return Values(values.log_p, around.whitened(values.gradient))
+
+    return around.points(_mode_from(around.inverted(means.centre), inside, means)[None])[0]
+
+
+def _mode_from(point: np.ndarray, evaluate: Callable[[np.ndarray], Values], means: Means) -> np.ndarray:
+    best = [float(evaluate(point[None]).log_p[0]), point]
     high = abs(best[0]) + 1e10  # in place of a value that is not finite: the line search comes back
 
     def loss(x):
@@ -41,7 +55,7 @@ def mode_from(point: np.ndarray, evaluate: Evaluator, deadline: float) -> np.nda
             return high, np.zeros_like(x)
         if values.log_p[0] > best[0]:
             best[:] = float(values.log_p[0]), x.copy()
-        if time.perf_counter() > deadline or np.abs(x).max() > _FAR:
+        if means.budget.is_used_up or np.abs(x).max() > _FAR:
             raise _TimeUp
         return -float(values.log_p[0]), -values.gradient[0]
 
@@ -50,14 +64,13 @@ def mode_from(point: np.ndarray, evaluate: Evaluator, deadline: float) -> np.nda
     return best[1]
 
 
-def from_hessians(
-    centre: np.ndarray, evaluate: Evaluator, curvature: Curvature, rng: np.random.Generator, deadline: float
-) -> Climb | None:
-    """Return the best Gaussian around the mode near a point; `None` if there is none.
+def from_hessians(means: Means, curvature: Curvature) -> Climb | None:
+    """Return the best Gaussian around the mode near the centre; `None` if there is none.
 
     Its precision is averaged over several Gaussians, each made from the one before.
     """
-    mean = mode_from(centre, evaluate, deadline)
+    evaluate, rng, budget = means.evaluate, means.rng, means.budget
+    mean = mode_from(means)
     if np.abs(mean).max() > _FAR:
         return None
     z = balanced_draws(4 * POINTS, len(mean), rng)
@@ -65,7 +78,7 @@ def from_hessians(
     upper = _factor(precision)
     best, averaged = None, 0
     for i in range(_ITERATIONS + 1):
-        is_last = i == _ITERATIONS or time.perf_counter() > deadline
+        is_last = budget.is_used_up or i == _ITERATIONS
         if upper is None:
             break
         draws = _pairs(8 * _DRAWS if is_last else _DRAWS, len(mean), rng)
@@ -86,7 +99,7 @@ def from_hessians(
         upper = _factor(precision)
     if best is None or not best.finite.any():
         return None
-    if time.perf_counter() > deadline:
+    if budget.is_used_up:
         return Climb(best, StartOutcome.TIME_USED_UP)
     return Climb(best, _judged(precision))
 

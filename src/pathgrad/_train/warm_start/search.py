@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .budget import Budget
 from .climb import Climb, climb
 from .evaluator import Evaluator
 from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look
@@ -27,36 +28,37 @@ class Found(NamedTuple):
     kind: StartKind
 
 
-class Where(NamedTuple):
-    """Where to begin: around a point, and with a Gaussian before that, if there is one."""
+class Means(NamedTuple):
+    """What a search works with.
 
+    Attributes:
+        evaluate: Values of the target.
+        centre: The point around which to begin.
+        first: The Gaussian to begin with, if there is one.
+        rng: Source of all draws.
+        budget: How long it may take.
+    """
+
+    evaluate: Evaluator
     centre: np.ndarray
     first: AbstractGaussian | None
+    rng: np.random.Generator
+    budget: Budget
 
 
-def search(
-    evaluate: Evaluator,
-    z: np.ndarray,
-    where: Where,
-    *,
-    is_full: bool,
-    rng: np.random.Generator,
-    deadline: float,
-) -> Found:
+def search(means: Means, z: np.ndarray, *, is_full: bool) -> Found:
     """Climb from several first Gaussians, until two climbs end at the same one.
 
     Args:
-        evaluate: The target.
+        means: What to work with.
         z: The draws by which Gaussians are compared.
-        where: Where to begin.
         is_full: Whether coordinates may be correlated.
-        rng: Source of the points that are tried if the target is not finite at the first one.
-        deadline: When to stop, by `time.perf_counter`.
     """
+    evaluate, _, first, rng, budget = means
     make = _full if is_full else DiagonalGaussian
-    gaussians: list[AbstractGaussian] = [] if where.first is None else [where.first]
+    gaussians: list[AbstractGaussian] = [] if first is None else [first]
     kind = StartKind.FULL if is_full else StartKind.DIAGONAL
-    found = finite_point(evaluate, where.centre, rng)
+    found = finite_point(means)
     if isinstance(found, StartOutcome) and not gaussians:
         return Found(None, (), found, kind)
     if not isinstance(found, StartOutcome):
@@ -64,7 +66,7 @@ def search(
         gaussians += [make(point, np.full_like(point, s)) for s in _scales(slope)][: None if is_full else 2]
     climbs: list[Climb] = []
     for gaussian in gaussians:
-        climbs.append(climb(Look.at(gaussian, z, evaluate), evaluate, deadline))
+        climbs.append(climb(Look.at(gaussian, z, evaluate), evaluate, budget))
         last = climbs[-1]
         if last.outcome is StartOutcome.TIME_USED_UP or _is_confirmed(last, climbs[:-1]):
             break
@@ -73,7 +75,7 @@ def search(
     best = _best(climbs)
     if best.is_over and is_full:
         for scout in _scouts(best.look.gaussian, rng):
-            climbs.append(climb(Look.at(scout, z, evaluate), evaluate, deadline))
+            climbs.append(climb(Look.at(scout, z, evaluate), evaluate, budget))
     return _judged(climbs, kind)
 
 
@@ -94,15 +96,14 @@ def _scales(slope: float) -> Iterator[float]:
     yield from _SCALES
 
 
-def finite_point(
-    evaluate: Evaluator, centre: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, float] | StartOutcome:
+def finite_point(means: Means) -> tuple[np.ndarray, float] | StartOutcome:
     """Return a point where the target has a value and a gradient, and the length of the gradient there."""
+    evaluate, centre, *_ = means
     values = evaluate(centre[None])
     points, has_value = centre[None], np.isfinite(values.log_p).any()
     if not values.finite.any():
         spread = np.repeat(10.0 ** np.arange(-4, 4), _PROBES // 8)
-        points = centre + spread[:, None] * rng.standard_normal((len(spread), len(centre)))
+        points = centre + spread[:, None] * means.rng.standard_normal((len(spread), len(centre)))
         values = evaluate(points)
         has_value |= np.isfinite(values.log_p).any()
     if not values.finite.any():

@@ -11,11 +11,12 @@ from jaxtyping import Array, Key
 from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target
 from ..._words.errors import ArgumentError, named
+from .budget import Budget
 from .evaluator import Evaluator
 from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look, LowRankGaussian, balanced_draws
 from .large import search_large
 from .outcome import StartKind, StartOutcome
-from .search import Found, Where, search
+from .search import Found, Means, search
 from .smoothness import follows_its_gradient
 
 _REGRESSION = 200  # dimensions up to which ten draws for each are cheaper than second derivatives
@@ -47,8 +48,7 @@ class WarmStart(NamedTuple):
     Attributes:
         map: From standard normal draws to those of the Gaussian.
         elbo: Its ELBO, by fresh draws: a lower bound on the target's log normaliser. Minus infinity if
-            nothing was
-            found.
+            nothing was found.
         elbo_err: Standard error of the ELBO.
         kind: The kind of Gaussian.
         outcome: How the search ended.
@@ -57,7 +57,9 @@ class WarmStart(NamedTuple):
         gradients: Number of gradients of the target evaluated.
         seconds: Time spent, without compiling.
         compile_seconds: Time spent compiling.
-        pace: Seconds that one gradient takes, among many; zero if that is not known.
+        pace: Seconds for a gradient of the target, at best: neighbours of this process slow down the rest.
+        cut: Where the clock ended the search, for another one to end at the same place; `None` if it ended
+            by itself.
     """
 
     map: FullAffine | LowRankAffine
@@ -70,7 +72,8 @@ class WarmStart(NamedTuple):
     gradients: int
     seconds: float
     compile_seconds: float
-    pace: float = 0.0
+    pace: float = math.nan
+    cut: int | None = None
 
 
 def warm_start(
@@ -81,6 +84,7 @@ def warm_start(
     draws: Any = None,
     dim: int | None = None,
     max_seconds: float | None = None,
+    cut: int | None = None,
 ) -> WarmStart:
     """Find the Gaussian that is nearest to a target: the coordinates in which to train a flow.
 
@@ -95,27 +99,26 @@ def warm_start(
         draws: Approximate draws, batch axis first, from which the first Gaussian is made.
         dim: Number of coordinates, for a target without the attribute `shape` whose points are vectors.
         max_seconds: Stop after this much time (without compiling).
+        cut: Stop where an earlier search with the same arguments did: its attribute `cut`.
     """
     shape = _shape_of(target, start, draws, dim)
     evaluate = Evaluator(target, shape)
-    began = time.perf_counter()
-    deadline = math.inf if max_seconds is None else began + max_seconds
+    began, budget = time.perf_counter(), Budget(max_seconds, cut)
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
     size = evaluate.dim
     is_full = size <= _HESSIAN
     first = None if draws is None else _moments(draws, size, is_full=is_full)
     centre = np.zeros(size) if first is None else first.mean
     centre = centre if start is None else np.asarray(start, np.float64).ravel()
-    where = Where(centre, first)
+    means = Means(evaluate, centre, first, rng, budget)
     draws_each = max(256, 10 * size) if size <= _REGRESSION else 256
     if max_seconds is not None and _is_too_slow(evaluate, centre, max(1.0, max_seconds) / draws_each):
         found = Found(None, (), StartOutcome.TOO_SLOW, StartKind.DIAGONAL)
     elif size <= _REGRESSION:
-        z = balanced_draws(draws_each, size, rng)
-        found = search(evaluate, z, where, is_full=True, rng=rng, deadline=deadline)
+        found = search(means, balanced_draws(draws_each, size, rng), is_full=True)
     else:
-        found = search_large(target, evaluate, where, is_full=is_full, rng=rng, deadline=deadline)
-    return _finished(found, centre, evaluate, rng, began)
+        found = search_large(target, means, is_full=is_full)
+    return _finished(found, means, began)
 
 
 def _is_too_slow(evaluate: Evaluator, centre: np.ndarray, most: float) -> bool:
@@ -129,17 +132,18 @@ def _is_too_slow(evaluate: Evaluator, centre: np.ndarray, most: float) -> bool:
     return True
 
 
-def _finished(
-    found: Found, centre: np.ndarray, evaluate: Evaluator, rng: np.random.Generator, began: float
-) -> WarmStart:
+def _finished(found: Found, means: Means, began: float) -> WarmStart:
     """Look at the best Gaussian with fresh draws."""
+    evaluate, centre, rng = means.evaluate, means.centre, means.rng
     shape = evaluate.shape
-    spent = evaluate.compile_seconds
+
+    def ends(outside: float) -> tuple[Any, ...]:
+        seconds = time.perf_counter() - began, evaluate.compile_seconds
+        return outside, evaluate.gradients, *seconds, evaluate.pace, means.budget.cut
+
     if found.best is None:
         nothing = LowRankAffine(centre.reshape(shape), np.ones(shape))
-        elapsed = time.perf_counter() - began
-        ends = 1.0, evaluate.gradients, elapsed, spent, evaluate.pace
-        return WarmStart(nothing, -math.inf, math.inf, StartKind.DIAGONAL, found.outcome, (), *ends)
+        return WarmStart(nothing, -math.inf, math.inf, StartKind.DIAGONAL, found.outcome, (), *ends(1.0))
     gaussian = found.best.look.gaussian
     fresh = _FRESH if evaluate.dim <= _REGRESSION else _FRESH // 4
     look = Look.at(gaussian, rng.standard_normal((fresh, evaluate.dim)), evaluate)
@@ -153,8 +157,8 @@ def _finished(
     log_weight = look.log_weight
     error = float(np.std(log_weight)) / max(1, len(log_weight)) ** 0.5 if len(log_weight) else math.inf
     modes = tuple(_mode(one.look, shape) for one in found.others)
-    ends = look.outside / fresh, evaluate.gradients, time.perf_counter() - began, spent, evaluate.pace
-    return WarmStart(affine_of(gaussian, shape), look.elbo, error, found.kind, outcome, modes, *ends)
+    numbers = look.elbo, error, found.kind, outcome, modes, *ends(look.outside / fresh)
+    return WarmStart(affine_of(gaussian, shape), *numbers)
 
 
 def _mode(look: Look, shape: tuple[int, ...]) -> LocalMode:

@@ -1,6 +1,7 @@
 """What a fit decides by the clock and by measurement, before its run begins."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -11,8 +12,8 @@ from jaxtyping import Array, Key
 import pathgrad as pg
 from pathgrad._default.clock import Clock
 from pathgrad._default.contender import Contender
-from pathgrad._default.kinds import Kind
-from pathgrad._default.pipeline import Pipeline, new_flow
+from pathgrad._default.kinds import Kind, new_flow
+from pathgrad._default.pipeline import Pipeline
 from pathgrad._default.recipe import Recipe
 from pathgrad._words.text import percent
 
@@ -31,7 +32,8 @@ def recipe_of(options: FitOptions) -> Recipe:
     """Return the recipe that the options describe."""
     training = options.training
     kinds = None if options.flow == "auto" else [kind_of(options.flow)]
-    more = {} if options.warm_start else {"warm_start": None}
+    # Where it ended before, if this is not the first time.
+    warm_start = functools.partial(pg.warm_start, cut=options.found.cut) if options.warm_start else None
     return Recipe(
         kinds=kinds,
         n=training.batch,
@@ -40,7 +42,7 @@ def recipe_of(options: FitOptions) -> Recipe:
         look_draws=training.look_draws,
         double=PRECISIONS[options.precision],
         defence=options.defence,
-        **more,
+        warm_start=warm_start,
     )
 
 
@@ -82,7 +84,8 @@ def _with_decisions(options: FitOptions, pipeline: Pipeline, best: Contender) ->
         look_draws=best.look_draws,
     )
     coordinates, directions = _coordinates(pipeline)
-    found = Found(coordinates, directions, best.inside.centre, defended=False)
+    cut = None if pipeline.start is None else pipeline.start.cut
+    found = Found(coordinates, directions, best.inside.centre, cut)
     return dataclasses.replace(
         options,
         dim=pipeline.dim,
@@ -116,7 +119,7 @@ def begin(options: FitOptions, model: pg.Flow) -> pg.Flow:
     """Return an untrained flow with the map of a warm start, for a run that lost its first state."""
     if not options.warm_start:
         return model
-    # Without a limit of time, and so reproducible.
+    # Without a limit of time: it ends where it ended.
     pipeline = pipeline_of(options, math.inf, lambda text, share: None)
     start = pipeline.warm_start()
     assert start is not None

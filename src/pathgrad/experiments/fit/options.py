@@ -37,6 +37,8 @@ class Found:
     """Directions in which a diagonal covariance is stretched further."""
     centre: float = 0.0
     """What is subtracted from the log density, so that numbers near zero keep their digits."""
+    cut: int | None = None
+    """Where the clock ended the search for that Gaussian; left out if it ended by itself."""
     defended: bool = False
     """Whether a tenth of the draws of the finished flow start from a wider base."""
 

@@ -10,8 +10,9 @@ from jaxtyping import Array, Key
 import pathgrad as pg
 from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
+from pathgrad._default.kinds import new_flow
 from pathgrad._default.looks import Look, Looks
-from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
+from pathgrad._default.pipeline import gains_by_defence, shape_of
 
 from ..density.loading import load_target
 from ..flows.experiment import FlowEvaluateOptions
