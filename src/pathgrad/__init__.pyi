@@ -38,6 +38,17 @@ from ._ingredients.tied_fields import TiedField as TiedField
 from ._ingredients.target import LogDensity as LogDensity
 from ._ingredients.target import Target as Target
 
+# Named parameters
+from ._named.abstract import AbstractNamedTarget as AbstractNamedTarget
+from ._named.posterior import Posterior as Posterior
+from ._named.supports import AbstractSupport as AbstractSupport
+from ._named.supports import bounded as bounded
+from ._named.supports import correlation_cholesky as correlation_cholesky
+from ._named.supports import ordered as ordered
+from ._named.supports import positive as positive
+from ._named.supports import real as real
+from ._named.supports import simplex as simplex
+
 # Solve
 from ._solve.integrators import AbstractIntegrator as AbstractIntegrator
 from ._solve.integrators import Adaptive as Adaptive

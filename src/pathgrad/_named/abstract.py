@@ -1,0 +1,86 @@
+"""What all targets with named parameters have in common."""
+
+import abc
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._words.tree import over_draws
+
+
+class AbstractNamedTarget(eqx.Module):
+    """A density of a free vector, each coordinate of which can be any number, that stands for named parameters.
+
+    Whatever shows results (summaries, ArviZ) needs no more than this. Subclass it to connect another package.
+    """
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int]:
+        """Shape of a free vector."""
+
+    @property
+    @abc.abstractmethod
+    def parameters(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what `constrain` returns, in the order in which it is shown."""
+
+    @abc.abstractmethod
+    def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log density of a free vector, with the log-determinant of the map to the parameters."""
+
+    @abc.abstractmethod
+    def constrain(self, x: Float[Array, " dim"]) -> dict[str, Array]:
+        """Return the parameters that a free vector stands for, and what is derived from them."""
+
+    @abc.abstractmethod
+    def unconstrain(self, values: Mapping[str, Any]) -> Float[Array, " dim"]:
+        """Return the free vector of parameters, the inverse of `constrain`; derived values are ignored."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A label for each number that `constrain` returns, such as `theta[0]`; indices count from zero."""
+        return labels(self.parameters)
+
+
+def labels(parameters: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Return a label for each number in parameters of these shapes."""
+    found = list[str]()
+    for name, shape in parameters.items():
+        for index in np.ndindex(shape):
+            found.append(f"{name}[{','.join(map(str, index))}]" if index else name)
+    return tuple(found)
+
+
+@eqx.filter_jit
+def _constrained(target: AbstractNamedTarget, x: Array) -> dict[str, Array]:
+    return over_draws(lambda target, point: target.constrain(point), target, x)
+
+
+_AT_ONCE = 2**14  # draws: models may hold large derived values
+
+
+def values_of(target: Any, x: Any) -> dict[str, np.ndarray]:
+    """Return the named parameters of draws, draws first; of a target without names they are called `x`.
+
+    They are computed in the precision of the draws.
+    """
+    x = np.asarray(x)
+    if not isinstance(target, AbstractNamedTarget):
+        return {"x": x}
+    with jax.enable_x64(x.dtype == np.float64):
+        parts = [
+            jax.tree.map(np.asarray, _constrained(target, jnp.asarray(x[i : i + _AT_ONCE])))
+            for i in range(0, len(x), _AT_ONCE)
+        ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in target.parameters}
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """Return how many numbers a shape holds."""
+    return math.prod(shape)
