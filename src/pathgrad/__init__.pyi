@@ -102,6 +102,9 @@ from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
+from ._numbers.summary import Summary as Summary
+from ._numbers.summary import summarise as summarise
+from ._numbers.to_arviz import to_arviz as to_arviz
 from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
 from ._numbers.verdict import Verdict as Verdict

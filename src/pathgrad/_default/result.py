@@ -2,18 +2,25 @@
 
 import dataclasses
 import enum
+from collections.abc import Sequence
+from typing import Any
 
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .._flow.flow import Flow
 from .._ingredients.target import Target
 from .._numbers.evaluate import Evaluation
+from .._numbers.summary import Summary, summarise
+from .._numbers.to_arviz import to_arviz
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
 from .._words.text import duration, percent
 from .contender import Round
+from .draws import draws_of
+from .inside import Inside
 from .plan import Plan
 
 
@@ -80,6 +87,35 @@ class TargetFit:
     def log_prob(self, x: Float[Array, "batch *event"]) -> Float[Array, " batch"]:
         """Return the flow's log density of some points."""
         return self.flow.log_prob(x)
+
+    def summary(
+        self, n: int = 16384, *, probabilities: Sequence[float] = (0.05, 0.5, 0.95)
+    ) -> Summary:
+        """Return mean, standard deviation and quantiles of each parameter, with errors, from fresh draws.
+
+        Args:
+            n: Number of weighted draws.
+            probabilities: Of the quantiles.
+        """
+        return summarise(self.target, self._draws(n), probabilities)
+
+    def to_arviz(self, n: int = 4096, *, weighted: bool = False, data: bool = True) -> Any:
+        """Return fresh draws as an object of ArviZ, with the verdict; `pathgrad.to_arviz` says what is in it.
+
+        Args:
+            n: Number of weighted draws, which are resampled to as many as they are worth.
+            weighted: Keep them as they are, with their weights beside them.
+            data: Whether a NumPyro model adds its data, their log likelihoods and posterior predictive draws.
+        """
+        said = self.evaluation.verdict.sentence(dataclasses.asdict(self.evaluation))
+        draws = self._draws(n)
+        return to_arviz(self.target, draws, weighted=weighted, data=data, verdict=said, key=self.key)
+
+    def _draws(self, n: int) -> dict[str, np.ndarray]:
+        start = self.start
+        centre = 0.0 if start is None else start.elbo
+        inside = Inside(self.target, start is not None, centre, self.plan.double)
+        return draws_of(self.flow, inside, key=jr.fold_in(self.key, 2**31), n=n)
 
     def __str__(self) -> str:
         lines = (

@@ -56,12 +56,12 @@ def check_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return Sites(values, discrete, shapes, -min([0, *(f.dim for f in frames if f.dim is not None)]))
 
 
-def likelihood_sites(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Return the names of the observed sites, without factors, which are no data."""
+def likelihood_sites(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of observed sites by name, without factors, which are none."""
     handlers, infer = needed("numpyro.handlers", "numpyro"), needed("numpyro.infer", "numpyro")
     started = handlers.substitute(handlers.seed(model, 0), substitute_fn=infer.init_to_uniform)
     trace = handlers.trace(started).get_trace(*args, **kwargs)
-    return [name for name, site in trace.items() if _is_observed(site) and not _is_factor(site)]
+    return {n: s["value"] for n, s in trace.items() if _is_observed(s) and not _is_factor(s)}
 
 
 def _is_latent(site: Any) -> bool:

@@ -74,6 +74,12 @@ class NumpyroTarget(AbstractNamedTarget):
         """Names of the discrete sites, over whose values the density is summed."""
         return self._called.summed_out
 
+    @property
+    def observed(self) -> dict[str, np.ndarray]:
+        """The data, by site."""
+        sites = likelihood_sites(self._called.model, *self._called.rest)
+        return {name: np.asarray(value) for name, value in sites.items()}
+
     def log_prob(self, x: Float[Array, " dim"]) -> Array:
         """Return the log joint density of a free vector, with the log-determinant of the map to the sites."""
         called, is_summed = self._called, bool(self.summed_out)
@@ -106,8 +112,7 @@ class NumpyroTarget(AbstractNamedTarget):
                 f"Pointwise log likelihoods need a value of each site, and {self.summed_out[0]!r} is summed "
                 "out. Write the model with a mixture distribution instead."
             )
-        called = self._called
-        sites = likelihood_sites(called.model, *called.rest)
+        called, sites = self._called, self.observed
         infer = needed("numpyro.infer", "numpyro")
         found = infer.log_likelihood(called.seeded, self._latent(values), *called.args, **called.kwargs)
         return {name: np.asarray(found[name]) for name in sites}
@@ -127,7 +132,7 @@ class NumpyroTarget(AbstractNamedTarget):
         called, sites, infer = self._called, None, needed("numpyro.infer", "numpyro")
         model = called.model
         if not args and not kwargs:
-            (args, kwargs), sites = called.rest, likelihood_sites(model, *called.rest)
+            (args, kwargs), sites = called.rest, list(self.observed)
             model = needed("numpyro.handlers", "numpyro").uncondition(model)
         draw = infer.Predictive(model, self._latent(values), return_sites=sites)
         found = draw(jr.key(0) if key is None else key, *args, **kwargs)
