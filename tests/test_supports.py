@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
-from pathgrad._named.abstract import values_of
+from pathgrad._named.abstract import named_values
 
 try:
     import numpyro.distributions as distributions
@@ -201,8 +201,8 @@ class Steps(pg.AbstractNamedTarget):
 
 def test_a_target_of_ones_own():
     assert Steps().names == ("up", "down")
-    values = values_of(Steps(), np.arange(6.0).reshape(3, 2))
+    values = named_values(Steps(), np.arange(6.0).reshape(3, 2))
     assert list(values) == ["up", "down"]
     np.testing.assert_array_equal(values["down"], [1, 3, 5])
-    single = values_of(Steps(), np.zeros((3, 2), np.float32))
+    single = named_values(Steps(), np.zeros((3, 2), np.float32))
     assert single["up"].dtype == np.float32

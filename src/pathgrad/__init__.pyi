@@ -40,6 +40,7 @@ from ._ingredients.target import Target as Target
 
 # Named parameters
 from ._named.abstract import AbstractNamedTarget as AbstractNamedTarget
+from ._named.abstract import named_values as named_values
 from ._named.numpyro_target import NumpyroTarget as NumpyroTarget
 from ._named.numpyro_target import from_numpyro as from_numpyro
 from ._named.posterior import Posterior as Posterior

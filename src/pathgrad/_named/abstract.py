@@ -65,7 +65,7 @@ def _constrained(target: AbstractNamedTarget, x: Array) -> dict[str, Array]:
 _AT_ONCE = 2**14  # draws: models may hold large derived values
 
 
-def values_of(target: Any, x: Any) -> dict[str, np.ndarray]:
+def named_values(target: Any, x: Any) -> dict[str, np.ndarray]:
     """Return the named parameters of draws, draws first; of a target without names they are called `x`.
 
     They are computed in the precision of the draws.

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import metrics
-from .._named.abstract import AbstractNamedTarget, labels, values_of
+from .._named.abstract import AbstractNamedTarget, labels, named_values
 from .._words.errors import ArgumentError, named
+from .written import table_of
 
 _PROBABILITIES = (0.05, 0.5, 0.95)
 
@@ -79,26 +80,6 @@ def quantile_name(probability: float) -> str:
     return f"q{100 * probability:04.1f}".removesuffix(".0")
 
 
-def table_of(stored: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and rows of a table, from what `Summary.to_json` wrote."""
-    kinds = [n for n in next(iter(stored.values()), {}) if not n.endswith("_err")]
-    rows = [(name, *(written(row.get(n), row.get(f"{n}_err")) for n in kinds)) for name, row in stored.items()]
-    return ("parameter", *kinds), rows
-
-
-def written(value: float | None, error: float | None) -> str:
-    """Write a number to the digits that its error leaves, with the error of the last two in brackets."""
-    if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)):
-        return "-" if value is None or not math.isfinite(value) else f"{value:.4g}"
-    if error <= 0:
-        return f"{value:.6g}"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
-    if decimals > 9:
-        return f"{value:.4g}"
-    digits = round(error * 10**decimals)
-    return f"{value:.{decimals}f}({digits if decimals else round(error)})"
-
-
 def summarise(
     target: Any, draws: Mapping[str, Any], probabilities: Sequence[float] = _PROBABILITIES
 ) -> Summary:
@@ -114,7 +95,7 @@ def summarise(
     """
     if not all(0 < p < 1 for p in probabilities):
         raise ArgumentError(f"{named('probabilities')} must be between 0 and 1, got {tuple(probabilities)}.")
-    values = values_of(target, draws["x"])
+    values = named_values(target, draws["x"])
     names = target.names if isinstance(target, AbstractNamedTarget) else labels(
         {name: value.shape[1:] for name, value in values.items()}
     )  # fmt: skip

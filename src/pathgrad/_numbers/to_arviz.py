@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import metrics
-from .._named.abstract import values_of
+from .._named.abstract import named_values
 from .._named.numpyro_target import NumpyroTarget
 from .._words.errors import ArgumentError, named
 from .._words.extras import needed
@@ -49,7 +49,7 @@ def to_arviz(
     key = jr.key(0) if key is None else key
     log_weight, log_q = (np.asarray(draws[name], np.float64) for name in ("log_weight", "log_q"))
     chosen = np.arange(len(log_weight)) if weighted else _resampled(log_weight, key)
-    values = values_of(target, np.asarray(draws["x"])[chosen])
+    values = named_values(target, np.asarray(draws["x"])[chosen])
     stats = {"lp": log_weight + log_q, "log_q": log_q, "log_weight": log_weight}
     groups: dict[str, Any] = {
         "posterior": _one_chain(values),
