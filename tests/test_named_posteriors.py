@@ -39,13 +39,18 @@ def assert_same_density(name, target, constant):
     np.testing.assert_allclose(values, log_p + constant, rtol=1e-11, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", NAMED)
+def some_daily(names, daily):
+    """All of them, of which only some are tried every day."""
+    return [pytest.param(name, marks=[] if name in daily else [pytest.mark.slow]) for name in names]
+
+
+@pytest.mark.parametrize("name", some_daily(NAMED, ("garch11", "hmm_example")))
 def test_function_of_named_parameters(name):
     assert_same_density(name, NAMED[name](), 0.0)
 
 
 @needs_numpyro
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_daily(MODELS, ("eight_schools_noncentered", "low_dim_gauss_mix")))
 def test_numpyro_model(name):
     model, halves = MODELS[name]
     assert_same_density(name, pg.from_numpyro(model), halves * LOG_2)

@@ -162,6 +162,7 @@ def test_a_missing_argument_that_is_no_observation_is_the_models_own_business():
     assert pg.from_numpyro(model, Y).names == ("mean",)
 
 
+@pytest.mark.slow
 def test_kinds_of_sites_have_the_free_size_they_should():
     def model():
         numpyro.sample("simplex", dist.Dirichlet(np.ones(3)))

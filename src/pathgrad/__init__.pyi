@@ -44,6 +44,7 @@ from ._named.abstract import named_values as named_values
 from ._named.numpyro_target import NumpyroTarget as NumpyroTarget
 from ._named.numpyro_target import from_numpyro as from_numpyro
 from ._named.posterior import Posterior as Posterior
+from ._named.pymc_target import from_pymc as from_pymc
 from ._named.supports import AbstractSupport as AbstractSupport
 from ._named.supports import bounded as bounded
 from ._named.supports import correlation_cholesky as correlation_cholesky
@@ -51,6 +52,8 @@ from ._named.supports import ordered as ordered
 from ._named.supports import positive as positive
 from ._named.supports import real as real
 from ._named.supports import simplex as simplex
+from ._named.tree import TreeTarget as TreeTarget
+from ._named.tree import from_pytree as from_pytree
 
 # Solve
 from ._solve.integrators import AbstractIntegrator as AbstractIntegrator

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -55,6 +55,21 @@ def labels(parameters: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
         for index in np.ndindex(shape):
             found.append(f"{name}[{','.join(map(str, index))}]" if index else name)
     return tuple(found)
+
+
+def shapes_of(
+    constrain: Callable[[Array], Mapping[str, Array]], shape: tuple[int, ...]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return names and shapes of values in the order in which they are made, which trees of arrays forget."""
+    order = list[str]()
+
+    def values_of(x: Array) -> dict[str, Array]:
+        values = dict(constrain(x))
+        order.extend(values)
+        return values
+
+    found = eqx.filter_eval_shape(values_of, jax.ShapeDtypeStruct(shape, jnp.result_type(float)))
+    return tuple((name, found[name].shape) for name in order)
 
 
 @eqx.filter_jit

@@ -61,19 +61,16 @@ def likelihood_sites(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]
     handlers, infer = needed("numpyro.handlers", "numpyro"), needed("numpyro.infer", "numpyro")
     started = handlers.substitute(handlers.seed(model, 0), substitute_fn=infer.init_to_uniform)
     trace = handlers.trace(started).get_trace(*args, **kwargs)
-    return {n: s["value"] for n, s in trace.items() if _is_observed(s) and not _is_factor(s)}
+    return {name: site["value"] for name, site in trace.items() if is_observed(site)}
 
 
 def _is_latent(site: Any) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def _is_observed(site: Any) -> bool:
-    return site["type"] == "sample" and site["is_observed"]
-
-
-def _is_factor(site: Any) -> bool:
-    return type(site["fn"]).__name__ == "Unit"
+def is_observed(site: Any) -> bool:
+    """Return whether a site has data; a factor has none."""
+    return site["type"] == "sample" and site["is_observed"] and type(site["fn"]).__name__ != "Unit"
 
 
 def _check_site(name: str, site: Any) -> None:
@@ -88,7 +85,7 @@ def _check_site(name: str, site: Any) -> None:
             f"The plate {name!r} takes {part} of {size} data at random, so that the density would be a random "
             "number. Leave `subsample_size` out."
         )
-    if _is_observed(site) and not _is_factor(site):
+    if is_observed(site):
         _check_data(name, np.asarray(site["value"]))
     if not _is_latent(site):
         return
@@ -135,7 +132,7 @@ def _check_observations(model: Model, args: tuple[Any, ...], kwargs: dict[str, A
         except Exception:  # noqa: S112 - what the model does with its data cannot be known
             continue
         for site, found in trace.items():
-            if _is_observed(found) and found["value"] is missing:
+            if is_observed(found) and found["value"] is missing:
                 raise ArgumentError(
                     f"The site {site!r} is observed as the argument `{name}`, which was not given, so it would "
                     f"be one more unknown. Give its data: `{name}=...`."

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 from .._words.errors import ArgumentError, named
 from .._words.extras import needed
 from .abstract import AbstractNamedTarget, size_of
-from .numpyro_checks import Sites, check_model, likelihood_sites
+from .numpyro_checks import Sites, check_model, is_observed, likelihood_sites
 
 Model = Callable[..., Any]
 
@@ -133,7 +133,7 @@ class NumpyroTarget(AbstractNamedTarget):
         model = called.model
         if not args and not kwargs:
             (args, kwargs), sites = called.rest, list(self.observed)
-            model = needed("numpyro.handlers", "numpyro").uncondition(model)
+            model = _without_data(model)
         draw = infer.Predictive(model, self._latent(values), return_sites=sites)
         found = draw(jr.key(0) if key is None else key, *args, **kwargs)
         return {name: np.asarray(value) for name, value in found.items() if name not in self.parameters}
@@ -171,6 +171,21 @@ def from_numpyro(model: Model, *args: Any, **kwargs: Any) -> NumpyroTarget:
     called = _Called.of(model, args, kwargs, sites)
     free = jax.eval_shape(lambda v: _util().unconstrain_fn(called.seeded, args, kwargs, v), sites.latent)
     return NumpyroTarget(called, tuple((name, free[name].shape) for name in sorted(free)), sites.shapes)
+
+
+def _without_data(model: Model) -> Model:
+    """Return a model that draws its observations, in the shape of its data, instead of taking them as given."""
+    handlers = needed("numpyro.handlers", "numpyro")
+
+    class Drawn(handlers.uncondition):
+        def process_message(self, msg):
+            if is_observed(msg):
+                shape = jnp.shape(msg["value"])
+                # Without a plate, one distribution may stand for many observations.
+                msg["fn"] = msg["fn"].expand(shape[: len(shape) - msg["fn"].event_dim])
+                super().process_message(msg)
+
+    return Drawn(model)
 
 
 def _util() -> Any:

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._ingredients.target import LogDensity
 from .._words.errors import ArgumentError, named
-from .abstract import AbstractNamedTarget, size_of
+from .abstract import AbstractNamedTarget, shapes_of, size_of
 from .supports import AbstractSupport
 
 Density = Callable[[dict[str, Array]], Any]
@@ -60,8 +59,7 @@ class Posterior(AbstractNamedTarget):
         self._names, self._supports = tuple(supports), tuple(supports.values())
         self.density, self.derived = log_prob, derived
         self._shapes = ()
-        point = jax.ShapeDtypeStruct(self.shape, jnp.result_type(float))
-        self._shapes = _shapes(self, point)
+        self._shapes = shapes_of(self.constrain, self.shape)
         LogDensity(self.log_prob, self.shape)  # checks the result
 
     @property
@@ -112,16 +110,3 @@ class Posterior(AbstractNamedTarget):
             values[name], change = support.constrain(free, dict(values))
             log_det, begin = log_det + change, end
         return values, log_det
-
-
-def _shapes(target: Posterior, point: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return names and shapes in the order in which they are made, which trees of arrays forget."""
-    order = list[str]()
-
-    def constrain(x: Array) -> dict[str, Array]:
-        values = target.constrain(x)
-        order.extend(values)
-        return values
-
-    shapes = eqx.filter_eval_shape(constrain, point)
-    return tuple((name, shapes[name].shape) for name in order)

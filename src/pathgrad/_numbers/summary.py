@@ -136,7 +136,7 @@ def _error(weight: np.ndarray, off: np.ndarray) -> np.ndarray:
 def _quantiles(
     column: np.ndarray, weight: np.ndarray, probabilities: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Return quantiles and their errors: half the distance between the quantiles one error of p away."""
+    """Return quantiles and their errors, from the distance between the quantiles two errors of p away."""
     order = np.argsort(column)
     column, weight = column[order], weight[order]
     middle = np.cumsum(weight) - 0.5 * weight
@@ -145,7 +145,7 @@ def _quantiles(
         value = np.interp(p, middle, column)
         # The influence of a draw on the share below, (1[x < q] - p) w.
         error = math.sqrt(float(weight**2 @ ((column < value) - p) ** 2))
-        low, high = np.interp([p - error, p + error], middle, column)
+        low, high = np.interp([p - 2 * error, p + 2 * error], middle, column)
         found.append(float(value))
-        errors.append(0.5 * float(high - low))
+        errors.append(0.25 * float(high - low))
     return found, errors

@@ -18,7 +18,8 @@ def written(value: float | None, error: float | None) -> str:
         return "-" if value is None or not math.isfinite(value) else f"{value:.4g}"
     if error <= 0:
         return f"{value:.6g}"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
+    # Rounded to two digits first: 0.0996 is 0.10.
+    decimals = max(0, 1 - math.floor(math.log10(float(f"{error:.1e}"))))
     if decimals > 9:
         return f"{value:.4g}"
     digits = round(error * 10**decimals)
