@@ -5,6 +5,7 @@ Their free coordinates are those of `pathgrad.targets`, in another order.
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ def arrays(name):
     return {key: np.asarray(value, float) for key, value in data_of(name).items()}
 
 
-def normal(x, mean=0.0, sd=1.0):
+def normal(x, mean: Any = 0.0, sd: Any = 1.0):
     return jnp.sum(jax.scipy.stats.norm.logpdf(x, mean, sd))
 
 
@@ -237,7 +238,7 @@ LOG_2 = math.log(2)
 
 
 # The parameters whose numbers are the columns of the reference, in order.
-COLUMNS = {name: ("beta", "sigma") for name in NAMED} | {
+COLUMNS = dict.fromkeys(NAMED, ("beta", "sigma")) | {
     "eight_schools_noncentered": ("theta", "mu", "tau"),
     "garch11": ("mu", "alpha0", "alpha1", "beta1"),
     "one_comp_mm_elim_abs": RATES,

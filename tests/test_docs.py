@@ -16,10 +16,10 @@ from .docs_helpers import DOCS, PAGES, blocks, name_of
 
 # Whose code takes long.
 SLOW = {"posteriors"}
-WITH_CODE = [
+WITH_CODE = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
+TRIED = [
     pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else [], id=name_of(page))
-    for page in PAGES
-    if any(b.language == "python" for b in blocks(page))
+    for page in WITH_CODE
 ]
 
 
@@ -29,7 +29,7 @@ def precision_of(code):
     return contextlib.nullcontext() if asks else jax.enable_x64(False)
 
 
-@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.parametrize("page", TRIED)
 def test_code_runs_and_prints_what_the_page_says(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page)

@@ -1,6 +1,7 @@
 """Models with names on the command line: what is refused, what is printed, and what is written."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def test_the_target_that_options_name(folder):
     assert isinstance(target, pg.NumpyroTarget)
     assert target.names == ("place", "scale", "double")
     np.testing.assert_array_equal(target.observed["y"], Y)
-    assert target_of(FitOptions(f"{folder}/mine.py:named")).shape == (2,)
+    named: Any = target_of(FitOptions(f"{folder}/mine.py:named"))
+    assert named.shape == (2,)
     settled, _ = FIT.settled(FitOptions("m.py:model", data="data.json"))
     assert settled.data.startswith("/")
     data = read_data(folder / "data.json")

@@ -30,6 +30,7 @@ def points(name):
 def assert_same_density(name, target, constant):
     """Points whose named parameters are the given ones have the same log density, but for a constant."""
     log_p, columns = points(name)
+
     def all_of_it(row):
         x = target.unconstrain(values_in(name, target, row))
         return target.log_prob(x), columns_of(name, target.constrain(x))

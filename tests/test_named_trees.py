@@ -1,6 +1,6 @@
 """Log densities of trees of arrays, as other packages have them, and of programs outside JAX."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def test_a_tree_of_arrays():
 
 
 def test_a_model_with_its_own_bijector():
-    """As with a joint distribution of TFP: a density of constrained values, and a map with its determinant."""
+    """As with a joint distribution of TFP: a density of values, and a map with its log-determinant."""
 
     def constrain(free):
         return {"rate": jax.nn.softplus(free[0]), "mean": free[1]}
@@ -89,7 +89,7 @@ class Stan:
 def from_stan(model):
     """The recipe of the documentation."""
     [recipe] = [block.text for block in blocks(DOCS / "posteriors.md") if "def from_stan" in block.text]
-    names = {"jax": jax, "np": np, "pg": pg}
+    names: dict[str, Any] = {"jax": jax, "np": np, "pg": pg}
     exec(recipe, names)
     return names["from_stan"](model)
 

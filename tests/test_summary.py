@@ -89,7 +89,8 @@ def test_a_target_without_names_and_what_is_refused():
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        (1.23456, 0.0123, "1.235(12)"), (-1234.5, 56.7, "-1234(57)"), (0.5, 0.0, "0.5"), (4.0, 0.26, "4.00(26)"),
+        (1.23456, 0.0123, "1.235(12)"), (-1234.5, 56.7, "-1234(57)"), (0.5, 0.0, "0.5"),
+        (4.0, 0.26, "4.00(26)"),
         (float("nan"), 1.0, "-"), (3.0, None, "3"), (12.3, 9.96, "12(10)"), (1.0, 0.0996, "1.00(10)"),
     ],
 )  # fmt: skip
@@ -107,13 +108,14 @@ def fitted():
 def test_draws_of_a_fit_are_in_the_coordinates_of_the_target():
     found = draws_of(*fitted(), key=jr.key(0), n=500)
     x = found["x"]
-    np.testing.assert_allclose(found["log_q"], stats.norm.logpdf(x, FLOW_MEAN, FLOW_SD).sum(axis=1), rtol=1e-9)
+    log_q = stats.norm.logpdf(x, FLOW_MEAN, FLOW_SD).sum(axis=1)
+    np.testing.assert_allclose(found["log_q"], log_q, rtol=1e-9)
     log_p = stats.norm.logpdf(x, [LOG_MEAN, MEAN], [LOG_SD, SD]).sum(axis=1) + 3.0
     np.testing.assert_allclose(found["log_weight"], log_p - found["log_q"], atol=1e-9)
 
 
 def test_a_fit_summarises_itself():
-    flow, inside = fitted()
+    flow, _ = fitted()
     fit = pg.TargetFit(
         flow=flow,
         target=TARGET,
@@ -204,7 +206,8 @@ def test_a_numpyro_model_adds_its_data():
 def test_importing_the_library_loads_none_of_them():
     code = (
         "import sys, pathgrad as pg; pg.Posterior; pg.from_numpyro; pg.to_arviz; pg.fit; pg.evaluate; "
-        "print([m for m in ('numpyro', 'pymc', 'arviz', 'arviz_base', 'pandas', 'xarray') if m in sys.modules])"
+        "optional = 'numpyro', 'pymc', 'arviz', 'arviz_base', 'pandas', 'xarray'; "
+        "print([name for name in optional if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

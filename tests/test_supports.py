@@ -1,4 +1,4 @@
-"""Supports of parameters: log-determinants by brute force and beside NumPyro's, far out, and their mistakes."""
+"""Supports of parameters: log-determinants by brute force and beside NumPyro's, far out, and mistakes."""
 
 import functools
 
@@ -158,7 +158,7 @@ MISTAKES = {
     "name": (lambda: pg.Posterior(lambda v: v["b"], {"a": pg.real()}), "'b'"),
     "twice": (
         lambda: pg.Posterior(lambda v: v["a"], {"a": pg.real()}, derived=lambda v: {"a": 1.0}),
-        "other names than the parameters: 'a'",
+        "must not have names of parameters: 'a'",
     ),
     "missing": (
         lambda: pg.Posterior(lambda v: v["a"], {"a": pg.real()}).unconstrain({"b": 1}),

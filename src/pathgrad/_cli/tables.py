@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 _TEXT_COLUMNS = (
-    "run", "problem", "method", "seeds", "gradient", "observable", "data set", "state", "target", "verdict", "parameter",
+    "run", "problem", "method", "seeds", "gradient", "observable", "data set", "state", "target", "verdict",
+    "parameter",
 )  # fmt: skip
 
 Rows = Sequence[Sequence[str]]

@@ -88,9 +88,7 @@ class TargetFit:
         """Return the flow's log density of some points."""
         return self.flow.log_prob(x)
 
-    def summary(
-        self, n: int = 16384, *, probabilities: Sequence[float] = (0.05, 0.5, 0.95)
-    ) -> Summary:
+    def summary(self, n: int = 16384, *, probabilities: Sequence[float] = (0.05, 0.5, 0.95)) -> Summary:
         """Return mean, standard deviation and quantiles of each parameter, with errors, from fresh draws.
 
         Args:

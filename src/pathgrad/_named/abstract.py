@@ -15,7 +15,7 @@ from .._words.tree import over_draws
 
 
 class AbstractNamedTarget(eqx.Module):
-    """A density of a free vector, each coordinate of which can be any number, that stands for named parameters.
+    """A density of a free vector, whose coordinates can be any numbers, which stands for named parameters.
 
     Whatever shows results (summaries, ArviZ) needs no more than this. Subclass it to connect another package.
     """

@@ -82,8 +82,8 @@ def _check_site(name: str, site: Any) -> None:
     if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
         size, part = site["args"][:2]
         raise ArgumentError(
-            f"The plate {name!r} takes {part} of {size} data at random, so that the density would be a random "
-            "number. Leave `subsample_size` out."
+            f"The plate {name!r} takes {part} of {size} data at random, so that the density would be "
+            "random. Leave `subsample_size` out."
         )
     if is_observed(site):
         _check_data(name, np.asarray(site["value"]))
@@ -106,8 +106,8 @@ def _check_data(name: str, value: np.ndarray) -> None:
     bad = int(np.sum(np.isnan(value))) if value.dtype.kind == "f" else 0
     if bad:
         raise ArgumentError(
-            f"The observed site {name!r} has NaN in {bad} of {value.size} numbers. Leave out what is missing, "
-            "or make it a latent site."
+            f"The observed site {name!r} has NaN in {bad} of {value.size} numbers. Leave out what is "
+            "missing, or make it a latent site."
         )
 
 
@@ -129,13 +129,13 @@ def _check_observations(model: Model, args: tuple[Any, ...], kwargs: dict[str, A
         started = handlers.substitute(handlers.seed(model, jr.key(0)), substitute_fn=infer.init_to_uniform)
         try:
             trace = handlers.trace(started).get_trace(**bound)
-        except Exception:  # noqa: S112 - what the model does with its data cannot be known
+        except Exception:  # whatever the model does with its data
             continue
         for site, found in trace.items():
             if is_observed(found) and found["value"] is missing:
                 raise ArgumentError(
-                    f"The site {site!r} is observed as the argument `{name}`, which was not given, so it would "
-                    f"be one more unknown. Give its data: `{name}=...`."
+                    f"The site {site!r} is observed as the argument `{name}`, which was not given, so it "
+                    f"would be one more unknown. Give its data: `{name}=...`."
                 )
 
 

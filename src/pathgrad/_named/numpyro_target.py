@@ -21,8 +21,10 @@ Model = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Called:
-    """A model with its arguments. They stay what they are, also inside compiled programs: models may loop
-    over them or use NumPy."""
+    """A model with its arguments.
+
+    They stay what they are inside compiled programs: a model may loop over its data, or use NumPy.
+    """
 
     model: Model
     args: tuple[Any, ...]
@@ -90,9 +92,7 @@ class NumpyroTarget(AbstractNamedTarget):
         """Return the values of latent and deterministic sites."""
         called = self._called
         # NumPyro's `postprocess_fn` would be wrong, silently, for some supports that depend on other sites.
-        values = _util().constrain_fn(
-            called.seeded, *called.rest, self._sites(x), return_deterministic=True
-        )
+        values = _util().constrain_fn(called.seeded, *called.rest, self._sites(x), return_deterministic=True)
         return {name: jnp.asarray(values[name]) for name in self.parameters}
 
     def unconstrain(self, values: Mapping[str, Any]) -> Float[Array, " dim"]:
@@ -174,7 +174,7 @@ def from_numpyro(model: Model, *args: Any, **kwargs: Any) -> NumpyroTarget:
 
 
 def _without_data(model: Model) -> Model:
-    """Return a model that draws its observations, in the shape of its data, instead of taking them as given."""
+    """Return a model that draws its observations, in the shape of the data it was given."""
     handlers = needed("numpyro.handlers", "numpyro")
 
     class Drawn(handlers.uncondition):

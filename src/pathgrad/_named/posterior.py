@@ -85,7 +85,7 @@ class Posterior(AbstractNamedTarget):
         # Given a copy, which a function may change.
         more = {name: jnp.asarray(value) for name, value in self.derived(dict(values)).items()}
         if twice := [name for name in more if name in values]:
-            raise ArgumentError(f"{named('derived')} must have other names than the parameters: {twice[0]!r}.")
+            raise ArgumentError(f"{named('derived')} must not have names of parameters: {twice[0]!r}.")
         return values | more
 
     def unconstrain(self, values: Mapping[str, Any]) -> Float[Array, " dim"]:

@@ -1,7 +1,7 @@
 """Where parameters may be: maps from free numbers, which can be anything, to their supports.
 
-All are written so that draws far out stay finite: logarithms of probabilities are computed from the free side,
-and no value rounds to the end of an interval.
+All are written so that draws far out stay finite: logarithms of probabilities are computed from the free
+side, and no value rounds to the end of an interval.
 """
 
 import abc
@@ -90,25 +90,24 @@ class _Bounded(AbstractSupport):
 
     def constrain(self, free, before):
         low, high = self._bounds(before, free.dtype)
-        if low is None or high is None:
-            # An exponential that is zero would make logarithms infinite.
-            away = jnp.maximum(jnp.exp(free), _tiny(free))
-            value = low + away if low is not None else high - away
-            return value, jnp.sum(free)
+        # An exponential that is zero would make logarithms infinite.
+        away = jnp.maximum(jnp.exp(free), _tiny(free))
+        if high is None:
+            return low + away, jnp.sum(free)
+        if low is None:
+            return high - away, jnp.sum(free)
         width = _width(low, high)
-        value = jnp.where(
-            free > 0, high - width * jax.nn.sigmoid(-free), low + width * jax.nn.sigmoid(free)
-        )
+        value = jnp.where(free > 0, high - width * jax.nn.sigmoid(-free), low + width * jax.nn.sigmoid(free))
         log_det = jnp.log(width) - jax.nn.softplus(free) - jax.nn.softplus(-free)
         return _inside(value, low, high), jnp.sum(log_det)
 
     def unconstrain(self, value, before):
         low, high = self._bounds(before, value.dtype)
-        above = None if low is None else jnp.log(value - low)
-        below = None if high is None else jnp.log(high - value)
-        if above is None or below is None:
-            return below if above is None else above
-        return above - below
+        if high is None:
+            return jnp.log(value - low)
+        if low is None:
+            return jnp.log(high - value)
+        return jnp.log(value - low) - jnp.log(high - value)
 
     def _bounds(self, before: Mapping[str, Array], dtype: Any) -> tuple[Any, Any]:
         def value(bound: Bound) -> Any:
@@ -226,7 +225,7 @@ def positive(shape: Shape = ()) -> AbstractSupport:
     Args:
         shape: Shape of the parameter.
     """
-    return _Bounded(0.0, None, _shape(shape))
+    return _Bounded(low=0.0, high=None, shape=_shape(shape))
 
 
 def bounded(low: Bound = None, high: Bound = None, shape: Shape = ()) -> AbstractSupport:
@@ -243,7 +242,7 @@ def bounded(low: Bound = None, high: Bound = None, shape: Shape = ()) -> Abstrac
     numbers = not callable(low) and not callable(high) and low is not None and high is not None
     if numbers and not np.all(np.asarray(low) < np.asarray(high)):  # pyright: ignore
         raise ArgumentError(f"{named('low')} must be below {named('high')}, got {low} and {high}.")
-    return _Bounded(low, high, _shape(shape))
+    return _Bounded(low=low, high=high, shape=_shape(shape))
 
 
 def ordered(size: int, shape: Shape = ()) -> AbstractSupport:

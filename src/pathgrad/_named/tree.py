@@ -88,9 +88,8 @@ def from_pytree(
     placed, structure = jax.tree_util.tree_flatten_with_path(example)
     if not placed:
         raise ArgumentError(f"The {named('example')} has no arrays, and so no coordinates.")
-    leaves = tuple(
-        (jax.tree_util.keystr(path, simple=True, separator=".") or "x", np.shape(leaf)) for path, leaf in placed
-    )
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "x" for path, _ in placed]
+    leaves = tuple((name, np.shape(leaf)) for name, (_, leaf) in zip(names, placed, strict=True))
     made = TreeTarget(log_prob, constrain, unconstrain, leaves, structure, leaves)
     if constrain is not None:
         shapes = shapes_of(made.constrain, made.shape)

@@ -45,7 +45,9 @@ def to_arviz(
     """
     missing = [name for name in ("x", "log_q", "log_weight") if name not in draws]
     if missing:
-        raise ArgumentError(f"{named('draws')} must have the arrays x, log_q and log_weight: no {missing[0]!r}.")
+        raise ArgumentError(
+            f"{named('draws')} must have x, log_q and log_weight; there is no {missing[0]!r}."
+        )
     key = jr.key(0) if key is None else key
     log_weight, log_q = (np.asarray(draws[name], np.float64) for name in ("log_weight", "log_q"))
     chosen = np.arange(len(log_weight)) if weighted else _resampled(log_weight, key)
@@ -105,7 +107,7 @@ def _one_chain(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _from_dict(groups: dict[str, Any]) -> Any:
     # The package of version 1's data structures can be installed on its own.
-    is_alone = importlib.util.find_spec("arviz") is None and importlib.util.find_spec("arviz_base") is not None
-    from_dict = needed("arviz_base" if is_alone else "arviz", "arviz").from_dict
+    has, has_base = (importlib.util.find_spec(name) is not None for name in ("arviz", "arviz_base"))
+    from_dict = needed("arviz_base" if has_base and not has else "arviz", "arviz").from_dict
     is_old = "posterior" in inspect.signature(from_dict).parameters
     return from_dict(**groups) if is_old else from_dict(groups)

@@ -8,7 +8,9 @@ from typing import Any
 def table_of(stored: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and rows of a table, from what `Summary.to_json` wrote."""
     kinds = [n for n in next(iter(stored.values()), {}) if not n.endswith("_err")]
-    rows = [(name, *(written(row.get(n), row.get(f"{n}_err")) for n in kinds)) for name, row in stored.items()]
+    rows = [
+        (name, *(written(row.get(n), row.get(f"{n}_err")) for n in kinds)) for name, row in stored.items()
+    ]
     return ("parameter", *kinds), rows
 
 

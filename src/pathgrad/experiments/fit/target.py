@@ -67,6 +67,7 @@ def _array(name: str, value: Any, file: Path) -> Any:
     if array.dtype == object:  # JSON's null
         missing = sum(entry is None for entry in array.ravel())
         raise pg.UserError(
-            f"{name!r} in {file} has {missing or 'some'} entries that are no numbers. Leave out what is missing."
+            f"{name!r} in {file} has {missing or 'some'} entries that are no numbers. Leave out what is "
+            "missing."
         )
     return array
