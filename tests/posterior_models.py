@@ -154,7 +154,7 @@ def markov():
 
 def markov_model():
     rows = numpyro.sample("rows", dist.Dirichlet(np.ones((2, 2))).to_event(1))
-    low = flat("low", constraints.positive)
+    low: Any = flat("low", constraints.positive)
     high = flat("high", constraints.greater_than(low))
     mu = jnp.stack([low, high])
     numpyro.factor("means", dist.Normal(np.array([3.0, 10.0])).log_prob(mu).sum())

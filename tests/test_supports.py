@@ -206,3 +206,12 @@ def test_a_target_of_ones_own():
     np.testing.assert_array_equal(values["down"], [1, 3, 5])
     single = named_values(Steps(), np.zeros((3, 2), np.float32))
     assert single["up"].dtype == np.float32
+
+
+def test_numpy_data_are_read_in_both_precisions():
+    """JAX by itself would mix up what it has made of an array in either."""
+    data = np.array([1.5, -0.3])
+    target = pg.Posterior(lambda v: -jnp.sum((v["a"] - data) ** 2), {"a": pg.real(2)})
+    draws = np.zeros((4, 2))
+    assert not pg.needs_float64(target, draws)
+    assert not pg.needs_float64(target, draws)
