@@ -45,13 +45,13 @@ def some_daily(names, daily):
     return [pytest.param(name, marks=[] if name in daily else [pytest.mark.slow]) for name in names]
 
 
-@pytest.mark.parametrize("name", some_daily(NAMED, ("garch11", "hmm_example")))
+@pytest.mark.parametrize("name", some_daily(NAMED, ("garch11",)))
 def test_function_of_named_parameters(name):
     assert_same_density(name, NAMED[name](), 0.0)
 
 
 @needs_numpyro
-@pytest.mark.parametrize("name", some_daily(MODELS, ("eight_schools_noncentered", "low_dim_gauss_mix")))
+@pytest.mark.parametrize("name", some_daily(MODELS, ("eight_schools_noncentered",)))
 def test_numpyro_model(name):
     model, halves = MODELS[name]
     assert_same_density(name, pg.from_numpyro(model), halves * LOG_2)

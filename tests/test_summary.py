@@ -2,8 +2,6 @@
 
 import importlib.util
 import math
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -12,8 +10,6 @@ import pytest
 from scipy import stats
 
 import pathgrad as pg
-from pathgrad._default.draws import draws_of
-from pathgrad._default.inside import Inside
 from pathgrad._numbers.written import written
 
 # Independent: a normal, the exponential of a normal, and their sum.
@@ -50,7 +46,7 @@ def draws(seed, n=1000):
 
 
 def test_moments_and_quantiles_with_honest_errors():
-    found = [pg.summarise(TARGET, draws(seed), (0.1, 0.5, 0.95)) for seed in range(60)]
+    found = [pg.summarise(TARGET, draws(seed), (0.1, 0.5, 0.95)) for seed in range(40)]
     one = found[0]
     assert one.names == TARGET.names == ("rate", "place", "both[0]", "both[1]")
     exact = {
@@ -63,7 +59,7 @@ def test_moments_and_quantiles_with_honest_errors():
     for name, value in exact.items():
         got, error = (np.array([getattr(s, name + end) for s in found]) for end in ("", "_err"))
         z = (got - value) / error
-        assert np.abs(z.mean(axis=0)).max() < 4 / math.sqrt(60)
+        assert np.abs(z.mean(axis=0)).max() < 4 / math.sqrt(40)
         assert np.all((z.std(axis=0) > 0.7) & (z.std(axis=0) < 1.35)), name
         assert np.abs(error / got.std(axis=0) - 1).mean() < 0.2
     row = one["place"]
@@ -98,29 +94,22 @@ def test_numbers_as_text(value, error, text):
     assert written(value, error) == text
 
 
-def fitted():
-    """A fit whose flow is known, as if it had been found by a warm start."""
-    to_target = pg.FullAffine(jnp.asarray(FLOW_MEAN), jnp.asarray(np.diag(FLOW_SD)))
-    flow = pg.Flow(pg.StandardNormal((2,)), [to_target])
-    return flow, Inside(TARGET, is_mapped=True, centre=3.0, is_double=False)
+EVALUATION = pg.Evaluation(
+    samples=1000, failed=0, ess=0.5, ess_err=0.01, forward_ess=None, elbo=2.6, kl=0.4, kl_err=0.01, log_z=3.0,
+    log_z_err=0.02, khat=0.3, largest_weight=4.0, solver_shift=0.0, solver_shift_err=0.0, ess_shift=0.0,
+    ess_shift_err=0.0, evaluations=0.0, rounding=1e-7,
+)  # fmt: skip
 
 
-def test_draws_of_a_fit_are_in_the_coordinates_of_the_target():
-    found = draws_of(*fitted(), key=jr.key(0), n=500)
-    x = found["x"]
-    log_q = stats.norm.logpdf(x, FLOW_MEAN, FLOW_SD).sum(axis=1)
-    np.testing.assert_allclose(found["log_q"], log_q, rtol=1e-9)
-    log_p = stats.norm.logpdf(x, [LOG_MEAN, MEAN], [LOG_SD, SD]).sum(axis=1) + 3.0
-    np.testing.assert_allclose(found["log_weight"], log_p - found["log_q"], atol=1e-9)
-
-
-def test_a_fit_summarises_itself():
-    flow, _ = fitted()
+def test_a_fit_speaks_of_its_parameters():
+    """A fit whose flow is known, as if a warm start had found it."""
+    to_target = pg.FullAffine(FLOW_MEAN, np.diag(FLOW_SD))
+    found = pg.StartOutcome.CONVERGED
     fit = pg.TargetFit(
-        flow=flow,
+        flow=pg.Flow(pg.StandardNormal((2,)), [to_target]),
         target=TARGET,
-        evaluation=pg.evaluate(flow, TARGET, key=jr.key(1), n=1000),
-        start=None,
+        evaluation=EVALUATION,
+        start=pg.WarmStart(to_target, 2.5, 0.1, pg.StartKind.FULL, found, (), 0.0, 1, 1.0, 1.0),
         plan=pg.Plan(None, 1, 1, 1, double=False, defended=False),
         rounds=[],
         history=[],
@@ -128,13 +117,19 @@ def test_a_fit_summarises_itself():
         seconds=1.0,
         key=jr.key(2),
     )
-    row = fit.summary(2000, probabilities=(0.5,))["place"]
+    drawn = fit._draws(1000)
+    x = drawn["x"]
+    log_q = stats.norm.logpdf(x, FLOW_MEAN, FLOW_SD).sum(axis=1)
+    np.testing.assert_allclose(drawn["log_q"], log_q, rtol=1e-9)
+    log_p = stats.norm.logpdf(x, [LOG_MEAN, MEAN], [LOG_SD, SD]).sum(axis=1) + 3.0
+    np.testing.assert_allclose(drawn["log_weight"], log_p - log_q, atol=1e-9)
+    row = fit.summary(1000, probabilities=(0.5,))["place"]
     assert abs(row["mean"] - MEAN) < 4 * row["mean_err"]
-    assert row["mean_err"] < 0.1
+    assert row["mean_err"] < 0.15
     if importlib.util.find_spec("arviz"):
-        made = fit.to_arviz(500, weighted=True)
-        assert made["posterior"].attrs["verdict"].startswith(("good", "usable"))
-        assert made["posterior"].sizes["draw"] == 500
+        made = fit.to_arviz(1000, weighted=True)
+        assert made["posterior"].attrs["verdict"].startswith("good: k-hat 0.30")
+        np.testing.assert_allclose(made["sample_stats"]["log_q"].values[0], log_q, rtol=1e-9)
 
 
 # ArviZ has had two spellings: that of version 0, and that of version 1, whose data structures are a package
@@ -201,13 +196,3 @@ def test_a_numpyro_model_adds_its_data():
     np.testing.assert_allclose(made["log_likelihood"]["y"].values[0], expected, rtol=1e-6)
     again = made["posterior_predictive"]["y"].values[0]
     assert abs(np.std(again - x) - 1) < 0.3
-
-
-def test_importing_the_library_loads_none_of_them():
-    code = (
-        "import sys, pathgrad as pg; pg.Posterior; pg.from_numpyro; pg.to_arviz; pg.fit; pg.evaluate; "
-        "optional = 'numpyro', 'pymc', 'arviz', 'arviz_base', 'pandas', 'xarray'; "
-        "print([name for name in optional if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr

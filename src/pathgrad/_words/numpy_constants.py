@@ -8,12 +8,6 @@ precision with mixed types. So each precision gets a memory of its own.
 import jax
 import numpy as np
 
-try:
-    from jax._src import dtypes, literals
-    from jax._src.lib import weakref_lru_cache  # pyright: ignore[reportPrivateImportUsage]
-except ImportError:  # another version of JAX, which does this in another way
-    dtypes = None
-
 
 def _is_mixed_up(canonical) -> bool:
     array = np.ones(1)
@@ -25,9 +19,10 @@ def _is_mixed_up(canonical) -> bool:
 
 def separate_precisions() -> None:
     """Let JAX remember NumPy arrays for each precision, where its version does not."""
-    if dtypes is None:
-        return
     try:
+        from jax._src import dtypes, literals
+        from jax._src.lib import weakref_lru_cache  # pyright: ignore[reportPrivateImportUsage]
+
         handlers = dtypes.canonicalize_value_handlers
         if not _is_mixed_up(handlers[np.ndarray]):
             return
@@ -38,6 +33,6 @@ def separate_precisions() -> None:
             )
             for is_double in (False, True)
         }
-    except (AttributeError, KeyError, TypeError):
-        return  # another version again
+    except (ImportError, AttributeError, KeyError, TypeError):
+        return  # another version of JAX, which does this in another way
     handlers[np.ndarray] = lambda x: remembered[bool(jax.config.jax_enable_x64)](x)  # pyright: ignore
