@@ -14,7 +14,13 @@ from pathgrad.experiments.vae.verdict import AutoencoderReason
 
 from .docs_helpers import DOCS, PAGES, blocks, name_of
 
+# Whose code takes long.
+SLOW = {"posteriors"}
 WITH_CODE = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
+TRIED = [
+    pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else [], id=name_of(page))
+    for page in WITH_CODE
+]
 
 
 def precision_of(code):
@@ -23,10 +29,12 @@ def precision_of(code):
     return contextlib.nullcontext() if asks else jax.enable_x64(False)
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+@pytest.mark.parametrize("page", TRIED)
 def test_code_runs_and_prints_what_the_page_says(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
+    for package in {"numpyro", "arviz"} if page.stem == "posteriors" else ():
+        pytest.importorskip(package)
     whole: dict = {}  # one namespace for the page: its blocks build on each other
     with precision_of("".join(b.text for b in found if b.language == "python")):
         for block, after in itertools.zip_longest(found, found[1:]):

@@ -1,4 +1,4 @@
-"""The library does without the packages of the command line, which say what to install."""
+"""The library does without optional packages, and says what to install where one is needed."""
 
 import subprocess
 import sys
@@ -6,11 +6,13 @@ import sys
 from .run_helpers import make_run, rows_of
 
 EXTRA = ("matplotlib", "pooch", "rich", "tyro")
+# Of other extras. What is hidden and yet imported is an error, so none of them is loaded with the library.
+OTHERS = ("numpyro", "funsor", "pymc", "arviz", "arviz_base", "xarray", "pandas")
 
 
 def run_without(code):
-    """Run code where the packages of the extra `cli` are not installed."""
-    hidden = f"import sys; sys.modules.update(dict.fromkeys({EXTRA}))"
+    """Run code where the packages of the extras are not installed."""
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({EXTRA + OTHERS}))"
     done = subprocess.run([sys.executable, "-c", f"{hidden}\n{code}"], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -27,10 +29,19 @@ problem = experiment.build(experiment.defaults())
 run = pg.Run.open({str(tmp_path / "run")!r})
 pg.compare_groups(pg.group_runs([run]))
 print(run.label)
+draws = {{"x": [[0.0]], "log_q": [0.0], "log_weight": [0.0]}}
+for call in (pg.from_numpyro, pg.from_pymc, lambda of: pg.to_arviz(of, draws)):
+    try:
+        call(print)
+    except pg.UserError as error:
+        print(error)
 """
     )
     assert code == 0, said
-    assert said.startswith("toy correlated")
+    lines = said.splitlines()
+    assert lines[0].startswith("toy correlated")
+    wanted = [f'pip install "pathgrad[{extra}]"' for extra in ("numpyro", "pymc", "arviz")]
+    assert [line.partition("with: ")[2] for line in lines[1:]] == wanted
 
 
 def test_commands_name_what_is_missing_in_one_line():

@@ -17,7 +17,7 @@ SOURCE = Path(pathgrad.__file__).parent
 # A module may import from its own layer, and from those that `MAY_IMPORT` gives it.
 LAYERS = (
     {"_words", "devices"},
-    {"_ingredients"},
+    {"_ingredients", "_named"},
     {"_solve"},
     {"_flow"},
     {"_gradients", "_numbers", "metrics"},

@@ -54,9 +54,10 @@ def test_the_wheel_says_what_it_needs_and_offers(wheel):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert str(metadata.get_payload()).startswith("# pathgrad")
     needed = metadata.get_all("Requires-Dist", [])
-    extra = [line for line in needed if line.endswith("extra == 'cli'")]
-    assert len(extra) == len(PROJECT["optional-dependencies"]["cli"])
-    assert len(needed) - len(extra) == len(PROJECT["dependencies"])
+    extras = PROJECT["optional-dependencies"]
+    for name, packages in extras.items():
+        assert len([line for line in needed if line.endswith(f"extra == '{name}'")]) == len(packages)
+    assert len(needed) - sum(map(len, extras.values())) == len(PROJECT["dependencies"])
     points = about(wheel, "entry_points.txt")
     for line in ("[pathgrad.experiments]", "toy = pathgrad.experiments.toy.experiment:TOY"):
         assert line in points.splitlines()

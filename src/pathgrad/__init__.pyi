@@ -38,6 +38,23 @@ from ._ingredients.tied_fields import TiedField as TiedField
 from ._ingredients.target import LogDensity as LogDensity
 from ._ingredients.target import Target as Target
 
+# Named parameters
+from ._named.abstract import AbstractNamedTarget as AbstractNamedTarget
+from ._named.abstract import named_values as named_values
+from ._named.numpyro_target import NumpyroTarget as NumpyroTarget
+from ._named.numpyro_target import from_numpyro as from_numpyro
+from ._named.posterior import Posterior as Posterior
+from ._named.pymc_target import from_pymc as from_pymc
+from ._named.supports import AbstractSupport as AbstractSupport
+from ._named.supports import bounded as bounded
+from ._named.supports import correlation_cholesky as correlation_cholesky
+from ._named.supports import ordered as ordered
+from ._named.supports import positive as positive
+from ._named.supports import real as real
+from ._named.supports import simplex as simplex
+from ._named.tree import TreeTarget as TreeTarget
+from ._named.tree import from_pytree as from_pytree
+
 # Solve
 from ._solve.integrators import AbstractIntegrator as AbstractIntegrator
 from ._solve.integrators import Adaptive as Adaptive
@@ -89,6 +106,9 @@ from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
+from ._numbers.summary import Summary as Summary
+from ._numbers.summary import summarise as summarise
+from ._numbers.to_arviz import to_arviz as to_arviz
 from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
 from ._numbers.verdict import Verdict as Verdict

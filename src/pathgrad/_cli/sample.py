@@ -1,9 +1,9 @@
-"""`pathgrad sample RUN --n N --out FILE.npz`."""
+"""`pathgrad sample RUN --n N --out FILE.npz`, or a file for ArviZ."""
 
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -23,12 +23,15 @@ class Sample:
     A flow gives arrays x, log_q and log_weight (log p - log q). Averages weighted by exp(log_weight),
     normalised, are averages over the target instead of the flow. An autoencoder gives images x drawn from
     the prior, mean_pixel (from 0 to 1) and the latent z; the images it was trained on are not needed.
+
+    Parameters that have names are added by name. A file for ArviZ (.nc, netCDF) holds draws that are
+    resampled by their weights, as many as they are worth, and the verdict; it needs the package arviz.
     """
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Directory of the run."""
     out: Path
-    """File to write (.npz). An existing file is not touched without --overwrite."""
+    """File to write (.npz, or .nc for ArviZ). An existing file is not touched without --overwrite."""
     n: int = 10000
     """Number of draws."""
     seed: int = 1
@@ -42,10 +45,16 @@ class Sample:
 def run(prog: str, words: list[str]) -> int:
     """Draw and write."""
     given = parse(Sample, prog, words)
-    check_output(given.out, ".npz")
+    check_output(given.out, ".npz", ".nc")
     if given.out.exists() and not given.overwrite:
         raise UserError(f"{given.out} already exists. Choose another --out, or replace it with --overwrite.")
-    arrays = pg.Run.open(given.run).sample(given.n, seed=given.seed, refine=given.refine)
+    opened = pg.Run.open(given.run)
+    arrays = opened.sample(given.n, seed=given.seed, refine=given.refine)
+    target = getattr(opened.problem(), "target", None)
+    if given.out.suffix == ".nc":
+        return _write_arviz(opened, target, arrays, given.out)
+    if isinstance(target, pg.AbstractNamedTarget):
+        arrays = {**pg.named_values(target, arrays["x"]), **arrays}
     # Compress on the disk: in memory, everything would be there twice.
     with writing(given.out), tempfile.TemporaryFile(dir=given.out.absolute().parent) as file:
         np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
@@ -54,4 +63,20 @@ def run(prog: str, words: list[str]) -> int:
     log_weight = arrays.get("log_weight", np.zeros(given.n))
     failed = int(np.sum(np.isnan(log_weight) | (log_weight == np.inf)))
     print(f"{given.n} draws in {given.out}" + (f"; {failed} of them failed" if failed else ""))
+    return 0
+
+
+def _write_arviz(opened: pg.Run, target: Any, arrays: dict[str, np.ndarray], out: Path) -> int:
+    """Write a netCDF file that ArviZ reads."""
+    if "log_weight" not in arrays:
+        raise UserError(f"{opened.path} has no weighted draws, which only flows have: write an .npz file.")
+    said = None if opened.verdict is None else opened.verdict.sentence(opened.evaluation)
+    made = pg.to_arviz(target, arrays, verdict=said)
+    with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
+        # Complete before it is there.
+        made.to_netcdf(str(Path(folder) / out.name))
+        (Path(folder) / out.name).replace(out)
+    posterior = made["posterior"]
+    count, distinct = posterior.sizes["draw"], posterior.attrs["distinct_draws"]
+    print(f"{count} draws in {out}, resampled from {len(arrays['x'])}; {distinct} of them are distinct")
     return 0

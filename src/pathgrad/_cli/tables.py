@@ -8,6 +8,7 @@ from rich.table import Table
 
 _TEXT_COLUMNS = (
     "run", "problem", "method", "seeds", "gradient", "observable", "data set", "state", "target", "verdict",
+    "parameter",
 )  # fmt: skip
 
 Rows = Sequence[Sequence[str]]

@@ -1,6 +1,7 @@
 """The coordinates in which a flow of a target is trained, and what is minimised there."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -52,6 +53,15 @@ class Inside(eqx.Module):
         Also the log-determinants there. In single precision, points far from zero lose their digits.
         """
         return self._through(flow, "forward", z)
+
+    def outward(self, flow: Flow, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return `x`, `log_q` and `log_weight` of draws of the flow without its map, as of the whole flow.
+
+        Weights are those of the coordinates in which the flow was trained, where they keep their digits.
+        """
+        x, log_det = self.outside(flow, draws["x"])
+        log_weight = draws["log_weight"].astype(np.float64) + self.centre
+        return {"x": x, "log_q": draws["log_q"] - log_det, "log_weight": log_weight}
 
     def log_prob(self, flow: Flow, x: Any) -> np.ndarray:
         """Return the log density of a flow at points in the coordinates of the target, given as doubles."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.random as jr
@@ -12,6 +12,8 @@ from jaxtyping import Array, Key
 from .._flow.flow import Flow
 from .._ingredients.target import Target
 from .._numbers.evaluate import Evaluation, weighted_draws
+from .._numbers.summary import Summary, summarise
+from .._numbers.to_arviz import to_arviz
 from .._numbers.weighted import Expectation, Weighted
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
@@ -117,9 +119,8 @@ class TargetFit:
             n: Number of draws.
             key: Source of the draws; by default the same each time.
         """
-        inside = self._inside
-        draws = weighted_draws(*inside.of(self.flow), key=self._key(key), n=n)
-        return Weighted.smoothed(inside.outside(self.flow, draws["x"])[0], draws["log_weight"])
+        draws = self._draws(n, key)
+        return Weighted.smoothed(draws["x"], draws["log_weight"])
 
     def expect(
         self, f: Callable[[Array], Any], n: int = 10_000, *, key: Key[Array, ""] | None = None
@@ -145,8 +146,33 @@ class TargetFit:
         """
         return self.weighted(n, key=key).resample(n, key=jr.fold_in(self._key(key), 1))
 
+    def summary(self, n: int = 16384, *, probabilities: Sequence[float] = (0.05, 0.5, 0.95)) -> Summary:
+        """Return mean, standard deviation and quantiles of each parameter, with errors, from fresh draws.
+
+        Args:
+            n: Number of weighted draws.
+            probabilities: Of the quantiles.
+        """
+        return summarise(self.target, self._draws(n), probabilities)
+
+    def to_arviz(self, n: int = 4096, *, weighted: bool = False, data: bool = True) -> Any:
+        """Return fresh draws as an object of ArviZ, with the verdict; `pathgrad.to_arviz` says what is in it.
+
+        Args:
+            n: Number of weighted draws, which are resampled to as many as they are worth.
+            weighted: Keep them as they are, with their weights beside them.
+            data: Whether a NumPyro model adds its data, their log likelihoods and posterior predictive draws.
+        """
+        said = self.evaluation.verdict.sentence(dataclasses.asdict(self.evaluation))
+        draws = self._draws(n)
+        return to_arviz(self.target, draws, weighted=weighted, data=data, verdict=said, key=self.key)
+
     def _key(self, key: Key[Array, ""] | None) -> Key[Array, ""]:
         return jr.fold_in(self.key, 2**31) if key is None else key
+
+    def _draws(self, n: int, key: Key[Array, ""] | None = None) -> dict[str, np.ndarray]:
+        inside = self._inside
+        return inside.outward(self.flow, weighted_draws(*inside.of(self.flow), key=self._key(key), n=n))
 
     def __str__(self) -> str:
         lines = (

@@ -51,17 +51,8 @@ class Weighted:
             x: The draws, draws first.
             log_weight: Their log p - log q, up to a constant.
         """
-        log_weight = np.asarray(log_weight, np.float64)
-        largest = log_weight.max()
-        shifted = log_weight - (largest if np.isfinite(largest) else 0.0)
-        found = metrics.psis(jnp.asarray(shifted, float))
-        smooth = np.asarray(found.log_weight, np.float64)
-        # Only the tail has changed: the rest keeps the digits that it has.
-        is_kept = not found.khat < _SMOOTHED or smooth == shifted.astype(found.log_weight.dtype)
-        smooth = np.where(is_kept, shifted, smooth)
-        with np.errstate(divide="ignore", invalid="ignore"):  # if all weights are zero, or one is infinite
-            normalised = smooth - np.log(np.exp(smooth).sum())
-        return cls(np.asarray(x, np.float64), normalised, float(found.khat))
+        normalised, khat = smoothed(log_weight)
+        return cls(np.asarray(x, np.float64), normalised, khat)
 
     @functools.cached_property
     def weight(self) -> np.ndarray:
@@ -115,10 +106,7 @@ class Weighted:
                 "Draws cannot be resampled: some of their weights are not finite, because the target is NaN "
                 "or infinite there. Read the verdict of the evaluation."
             )
-        rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
-        share = np.cumsum(self.weight)
-        chosen = np.searchsorted(share / share[-1], (rng.random() + np.arange(n)) / n, side="right")
-        return self.x[rng.permutation(np.minimum(chosen, len(share) - 1))]
+        return self.x[systematic(self.weight, n, key=key)]
 
     def _averaged(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weighted mean over the first axis, and its standard error."""
@@ -127,3 +115,25 @@ class Weighted:
         mean = np.asarray(np.sum(weight * values, axis=0))
         # Not the mean square minus the square of the mean, a difference of large numbers.
         return mean, np.asarray(np.sqrt(np.sum((weight * (values - mean)) ** 2, axis=0)))
+
+
+def smoothed(log_weight: Any) -> tuple[np.ndarray, float]:
+    """Return normalised log-weights, smoothed if that helps, and k-hat before that."""
+    log_weight = np.asarray(log_weight, np.float64)
+    largest = log_weight.max()
+    shifted = log_weight - (largest if np.isfinite(largest) else 0.0)
+    found = metrics.psis(jnp.asarray(shifted, float))
+    smooth = np.asarray(found.log_weight, np.float64)
+    # Only the tail has changed: the rest keeps the digits that it has.
+    is_kept = not found.khat < _SMOOTHED or smooth == shifted.astype(found.log_weight.dtype)
+    smooth = np.where(is_kept, shifted, smooth)
+    with np.errstate(divide="ignore", invalid="ignore"):  # if all weights are zero, or one is infinite
+        return smooth - np.log(np.exp(smooth).sum()), float(found.khat)
+
+
+def systematic(weight: np.ndarray, n: int, *, key: Key[Array, ""]) -> np.ndarray:
+    """Return the indices of `n` draws by systematic resampling, in random order."""
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    share = np.cumsum(weight)
+    found = np.searchsorted(share / share[-1], (rng.random() + np.arange(n)) / n, side="right")
+    return rng.permutation(np.minimum(found, len(share) - 1))

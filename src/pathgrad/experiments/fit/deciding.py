@@ -17,8 +17,8 @@ from pathgrad._default.pipeline import Pipeline
 from pathgrad._default.recipe import Recipe
 from pathgrad._words.text import percent
 
-from ..density.loading import load_target
 from .options import FitOptions, FitTrainOptions, Found
+from .target import target_of
 
 PRECISIONS = {"auto": None, "single": False, "double": True}
 
@@ -48,8 +48,7 @@ def recipe_of(options: FitOptions) -> Recipe:
 
 def pipeline_of(options: FitOptions, seconds: float, tell: Callable[[str, float], None]) -> Pipeline:
     """Return the stages of the fit that the options describe."""
-    target = load_target(options.density, options.dim)
-    return Pipeline(target, recipe_of(options), Clock(seconds), seed_key(options.training), tell)
+    return Pipeline(target_of(options), recipe_of(options), Clock(seconds), seed_key(options.training), tell)
 
 
 def seed_key(training: FitTrainOptions) -> Key[Array, ""]:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._numbers.written import table_of
 from pathgrad._runs.status import resume_command
 from pathgrad._words.text import duration, percent
 
@@ -19,6 +21,7 @@ _MOVED = (
     *("optimizer", "estimator", "steps", "newton_steps", "draws_per_parameter", "learning_rate", "beta1"),
     *("beta2", "decay", "clip", "average", "block"),
 )
+_SHOWN = 40  # rows of the table of parameters
 _GOOD_ESS = 0.95  # below which more training is advised
 
 
@@ -81,7 +84,8 @@ class FitExperiment(AbstractFlowExperiment):
 
     def settled(self, options: FitOptions) -> tuple[FitOptions, list[str]]:
         """Make the path of a file absolute, so that the run can be evaluated from any directory."""
-        return dataclasses.replace(options, density=absolute(options.density)), []
+        data = None if options.data is None else str(Path(options.data).expanduser().absolute())
+        return dataclasses.replace(options, density=absolute(options.density), data=data), []
 
     def decided(self, options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decided:
         """Find coordinates, compare flows, and see how many rounds fit into the time."""
@@ -118,6 +122,16 @@ class FitExperiment(AbstractFlowExperiment):
         """Return an evaluation as long as a look, since the time for it was planned."""
         samples = pg.number_in(options.get("training"), "look_draws")
         return self.EvaluateOptions() if samples is None else self.EvaluateOptions(samples=int(samples))
+
+    def tables(self, run: pg.Run) -> list[pg.ResultTable]:
+        """Return a summary of the parameters, if they have names."""
+        stored = run.evaluation.get("parameters")
+        if not isinstance(stored, Mapping) or not stored:
+            return []
+        heads, rows = table_of(dict(list(stored.items())[:_SHOWN]))
+        total = int(pg.number_in(run.evaluation, "parameters_in_all") or len(stored))
+        note = f"The first {len(rows)} of {total} numbers." if total > len(rows) else ""
+        return [pg.ResultTable("Parameters, with the errors of the last digits", heads, rows, note=note)]
 
     def advice(self, run: pg.Run) -> Sequence[str]:
         """Return how to draw from the flow, or how to train for longer if it is not good."""

@@ -42,6 +42,11 @@ class Found:
     defended: bool = False
     """Whether a tenth of the draws of the finished flow start from a wider base."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the fit has found it."""
+        return self.coordinates != "unknown"
+
 
 @dataclasses.dataclass(frozen=True)
 class FitOptions:
@@ -59,6 +64,10 @@ class FitOptions:
     dim: int | None = None
     """Number of coordinates of a point. It may be left out for an object that has a shape, such as a
     pathgrad.LogDensity."""
+    numpyro: bool = False
+    """The function is a model of NumPyro. Its parameters keep their names, and need no transformation."""
+    data: str | None = None
+    """For a model of NumPyro, a JSON file with its arguments by name; lists become arrays."""
     flow: FlowWord = "auto"
     """Kind of flow: affine couplings are quick, and learn funnels and bends; a tied field suits many
     dimensions; a network as velocity field is slow, and the most flexible; auto compares some of them."""

@@ -14,19 +14,21 @@ from pathgrad._default.kinds import new_flow
 from pathgrad._default.looks import Look, Looks
 from pathgrad._default.pipeline import gains_by_defence, shape_of
 
-from ..density.loading import load_target
 from ..flows.experiment import FlowEvaluateOptions
 from ..flows.problem import with_contours
 from .deciding import PRECISIONS, kind_of
 from .options import FitOptions, Found
+from .target import target_of
+
+_MOST_PARAMETERS = 200  # in evaluation.json
 
 
 def build(options: FitOptions) -> "FitProblem":
     """Return the problem that the options describe."""
-    target, training = load_target(options.density, options.dim), options.training
+    target, training = target_of(options), options.training
     numbers = training.batch, training.first, training.rounds, training.look_draws
     known = [number for number in numbers if number is not None]
-    if options.flow == "auto" or options.found.coordinates == "unknown" or len(known) < len(numbers):
+    if options.flow == "auto" or not options.found.is_known or len(known) < len(numbers):
         raise pg.UserError(
             "A fit whose decisions are not made cannot be built. Train it first, or measure the costs of a "
             "flow of your choice with the experiment `density`."
@@ -52,6 +54,17 @@ def _like(found: Found, shape: tuple[int, ...]) -> pg.FullAffine | pg.LowRankAff
     return None
 
 
+def parameters_of(target: pg.Target, draws: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return a summary of the parameters, if they have names and the weights are all finite."""
+    log_weight = draws["log_weight"]
+    is_finite = not np.isnan(log_weight).any() and np.isfinite(log_weight.max())
+    if not isinstance(target, pg.AbstractNamedTarget) or not is_finite:
+        return {}
+    rows = pg.summarise(target, draws).to_json()
+    shown = list(rows)[:_MOST_PARAMETERS]
+    return {"parameters": {name: rows[name] for name in shown}, "parameters_in_all": len(rows)}
+
+
 class FitProblem(pg.AbstractProblem):
     """The problem of fitting a density with nothing chosen.
 
@@ -66,6 +79,11 @@ class FitProblem(pg.AbstractProblem):
     def training(self) -> pg.Training:
         """The flow, and how it is trained."""
         return self._training
+
+    @property
+    def target(self) -> pg.Target:
+        """The density."""
+        return self.inside.target
 
     def concluded(self, options: FitOptions, trained: pg.Trained, *, key: Key[Array, ""]) -> FitOptions:
         """Decide whether the flow gets a wider base."""
@@ -98,7 +116,8 @@ class FitProblem(pg.AbstractProblem):
                 "x": self.inside.outside(trained.model, arrays["x"])[0],
                 "log_weight": arrays["log_weight"],
             }
-            yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
+            named = parameters_of(self.target, kept)
+            yield pg.Findings(numbers | shifted | named, with_contours(kept, self.target))
 
     def sample(
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
@@ -106,6 +125,4 @@ class FitProblem(pg.AbstractProblem):
         """Draw `x`, `log_q` and `log_weight`."""
         flow, problem = self._inner(model)
         arrays = problem.sample(flow, key=key, n=n, refine=refine)
-        x, log_det = self.inside.outside(model, arrays["x"])
-        log_weight = arrays["log_weight"].astype(np.float64) + self.inside.centre
-        return {"x": x, "log_q": arrays["log_q"] - log_det, "log_weight": log_weight}
+        return self.inside.outward(model, arrays)

@@ -1,0 +1,1 @@
+"""Targets with named parameters: supports, functions of named values, and models of other packages."""
