@@ -150,6 +150,30 @@ def test_what_is_refused(case):
         pg.from_numpyro(model, y)
 
 
+def measured(size, data=None):
+    """Looks at its data, so that nothing can stand for them."""
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    if data is not None:
+        size = data.size
+    numpyro.sample("level", dist.Normal(mean, 1).expand([size]), obs=data)
+
+
+def named_like_its_data(size, y=None):
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    numpyro.factor("penalty", -(mean**2))
+    numpyro.sample("y", dist.Normal(mean, 1).expand([size if y is None else y.size]), obs=y)
+
+
+@pytest.mark.parametrize("model", [measured, named_like_its_data])
+def test_missing_data_that_the_model_looks_at(model):
+    with pytest.raises(pg.ArgumentError, match=r"not given.*Give (the|its) data: `(data|y)=\.\.\.`"):
+        pg.from_numpyro(model, 3)
+    data = np.zeros(3)
+    target = pg.from_numpyro(model, 3, data)
+    assert target.names == ("mean",)
+    assert target.observed.keys() <= {"level", "y"}
+
+
 def test_a_missing_argument_that_is_no_observation_is_the_models_own_business():
     def model(y, groups=None):
         mean = numpyro.sample("mean", dist.Normal(0, 1))

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
@@ -34,9 +33,11 @@ class Sites(NamedTuple):
 def check_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sites:
     """Run a model once, and return its sites; raise if its density cannot be fitted."""
     handlers, infer = needed("numpyro.handlers", "numpyro"), needed("numpyro.infer", "numpyro")
-    _check_observations(model, args, kwargs)
     started = handlers.substitute(handlers.seed(model, 0), substitute_fn=infer.init_to_uniform)
     trace = handlers.trace(started).get_trace(*args, **kwargs)
+    call = _arguments_without_value(model, args, kwargs)
+    if call is not None:
+        _check_observations(model, call, trace)
     for name, site in trace.items():
         _check_site(name, site)
     latent = {name: site for name, site in trace.items() if _is_latent(site)}
@@ -115,28 +116,37 @@ class _Missing:
     """Stands for data that were not given."""
 
 
-def _check_observations(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_observations(model: Model, call: "_Call", trace: Trace) -> None:
     """Raise if a site is to be observed, but its data are an argument that was not given.
 
     NumPyro then takes it for one more unknown, without a word.
     """
-    if (without := _arguments_without_value(model, args, kwargs)) is None:
-        return
     handlers, infer = needed("numpyro.handlers", "numpyro"), needed("numpyro.infer", "numpyro")
-    for name in without.missing:
+    for name in call.missing:
+        if name in trace and _is_latent(trace[name]):
+            raise _without_data(name, name)
         missing = _Missing()
-        bound = without.arguments | {name: missing}
-        started = handlers.substitute(handlers.seed(model, jr.key(0)), substitute_fn=infer.init_to_uniform)
+        started = handlers.substitute(handlers.seed(model, 0), substitute_fn=infer.init_to_uniform)
         try:
-            trace = handlers.trace(started).get_trace(**bound)
+            found = handlers.trace(started).get_trace(**(call.arguments | {name: missing}))
         except Exception:  # whatever the model does with its data
             continue
-        for site, found in trace.items():
-            if is_observed(found) and found["value"] is missing:
-                raise ArgumentError(
-                    f"The site {site!r} is observed as the argument `{name}`, which was not given, so it "
-                    f"would be one more unknown. Give its data: `{name}=...`."
-                )
+        for site, message in found.items():
+            if is_observed(message) and message["value"] is missing:
+                raise _without_data(site, name)
+    given = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+    if call.missing and not given:
+        raise ArgumentError(
+            f"Nothing in the model is observed, and the argument `{call.missing[0]}` was not given. Give the "
+            f"data: `{call.missing[0]}=...`."
+        )
+
+
+def _without_data(site: str, argument: str) -> ArgumentError:
+    return ArgumentError(
+        f"The site {site!r} is observed as the argument `{argument}`, which was not given, so it would be "
+        f"one more unknown. Give its data: `{argument}=...`."
+    )
 
 
 class _Call(NamedTuple):
