@@ -125,6 +125,10 @@ from ._train.warm_start.warm_start import LocalMode as LocalMode
 from ._train.warm_start.warm_start import WarmStart as WarmStart
 from ._train.warm_start.warm_start import warm_start as warm_start
 
+from ._modes.region import Region as Region
+from ._modes.search import ModeSearch as ModeSearch
+from ._modes.search import search_modes as search_modes
+
 # The default fit
 from ._default.fit import fit as fit
 from ._default.kinds import Kind as Kind
