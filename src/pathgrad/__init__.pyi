@@ -89,6 +89,9 @@ from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
+from ._numbers.mode_search import ModeSearch as ModeSearch
+from ._numbers.mode_search import Region as Region
+from ._numbers.target_draws import Distances as Distances
 from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
 from ._numbers.verdict import Verdict as Verdict
@@ -125,8 +128,6 @@ from ._train.warm_start.warm_start import LocalMode as LocalMode
 from ._train.warm_start.warm_start import WarmStart as WarmStart
 from ._train.warm_start.warm_start import warm_start as warm_start
 
-from ._modes.region import Region as Region
-from ._modes.search import ModeSearch as ModeSearch
 from ._modes.search import search_modes as search_modes
 
 # The default fit

@@ -26,6 +26,7 @@ from .contender import Contender, Round, draws_of_a_look
 from .inside import Inside
 from .kinds import Kind, first_kind, other_kinds
 from .looks import Look, look
+from .modes import gradients_for, seconds_of, with_search
 from .plan import Plan
 from .recipe import Recipe
 from .result import Shortfall, TargetFit
@@ -47,7 +48,7 @@ _SHORTEST = 100  # steps of the first round, for targets that are slow
 _LOOK_SHARE, _FEWEST_LOOKED_AT = 0.05, 1000  # draws of a look, for targets that are slow
 _MOST_REFINED = 4  # largest multiple of the solver's steps
 _PROBES = 64  # draws by which precisions are compared
-_START, _CHECK, _EVALUATE = range(3)  # folded into the key
+_START, _CHECK, _EVALUATE, _SEARCH = range(4)  # folded into the key
 _MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
 
 
@@ -83,6 +84,7 @@ class Pipeline:
                 self._advance(best)
         flow, is_defended = self.defend(best)
         flow, found = self.evaluate(flow, best)
+        found = self.searched(flow, found, best)
         return TargetFit(
             flow=flow,
             target=self.target,
@@ -267,6 +269,16 @@ class Pipeline:
         if is_coarse and refine < _MOST_REFINED:
             return self.evaluate(flow, best, 2 * refine)
         return finer, best.inside.shifted(found)
+
+    def searched(self, flow: Flow, found: Evaluation, best: Contender) -> Evaluation:
+        """Look for modes that a flow has lost, if there is time for it."""
+        # By what a plan knows, so that it is repeated.
+        gradients = gradients_for(best.n * best.first * (2 ** max(1, best.kept) - 1))
+        if not self.recipe.mode_search or seconds_of(gradients, self.start) > self.clock.left:
+            return found
+        self.tell("looking for lost modes")
+        key = jr.fold_in(self._other_key, _SEARCH)
+        return with_search(found, flow, best.inside, self.start, key=key, gradients=gradients)
 
     def shortfall(self, best: Contender) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._numbers.mode_search import Region
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian
 from .._words.errors import UserError
@@ -18,24 +19,6 @@ _DRAWS = 1024
 
 # How far log p, which is given, is above what is already known to be at some points.
 Excess = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-class Region(NamedTuple):
-    """A region that a flow has lost.
-
-    Attributes:
-        point: A point in it: of the draws by which it was measured, the one with the largest density.
-        log_p: The target's log density there.
-        log_q: The flow's log density there.
-        share: What the region has of the target's mass, by independent draws.
-        share_err: Standard error of the share.
-    """
-
-    point: np.ndarray
-    log_p: float
-    log_q: float
-    share: float
-    share_err: float
 
 
 class Measured(NamedTuple):

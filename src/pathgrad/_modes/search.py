@@ -1,6 +1,5 @@
 """Search for regions of a target that a flow has lost."""
 
-import dataclasses
 import math
 import time
 from typing import Any
@@ -14,15 +13,15 @@ from .._flow.flow import Flow
 from .._flow.transforms import FullAffine
 from .._flow.whitened import Whitened
 from .._ingredients.target import Target
-from .._numbers.evaluate import weighted_chunks
+from .._numbers.evaluate import weighted_draws
+from .._numbers.mode_search import GRADIENTS, ModeSearch, Region
 from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian, Look, balanced_draws
 from .chains import LEAPFROGS, Chains, Ends
-from .region import Measured, Region, Seen, measure, moments, squared_distances
+from .region import Measured, Seen, measure, moments, squared_distances
 
 SPREADS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # in units of the flow's own standard deviations
-GRADIENTS = 64_512  # of the chains: 252 chains, 64 temperatures
 _TEMPERATURES, _FEWEST = 64, 16
 _FEWEST_CHAINS = 4  # from each spread, below which there are fewer temperatures
 _OWN = 2048  # draws of the flow, at least
@@ -35,43 +34,18 @@ _NARROW = 0.3  # width of the first Gaussian there, in units of the flow's
 _CLEAR, _EFFECTIVE = 0.01, 5.0  # share of the mass, and draws that it rests on, for a region to count
 _REFITS, _CLEARLY = 3, 50.0  # of the Gaussian of a region of any shape, until its mass rests on so many
 _CONFINED, _CONFINED_CHAINS = 16, 256  # steps of chains that stay within a region, and how many of them
+_MOST = 2  # times the gradients of the chains, after which no further place is looked at
 _ENOUGH = 1.0  # lost mass, in units of what is covered, after which it is no use to look for more
 
 
-@dataclasses.dataclass(frozen=True)
-class ModeSearch:
-    """What a search outside a flow's own draws has found.
-
-    Attributes:
-        regions: Regions that the flow has lost, the largest first; none if nothing was found.
-        chains: Number of chains that looked for them.
-        reach: How far out they started, in standard deviations of the flow.
-        ends: Share of the chains that ended where the flow has far too little mass. With a good fit it need
-            not be zero: there may be next to no mass in such places.
-        gradients: Gradients of the target that were computed.
-        seconds: Time that it took, compiling included.
-    """
-
-    regions: tuple[Region, ...]
-    chains: int
-    reach: float
-    ends: float
-    gradients: int
-    seconds: float
-
-    @property
-    def share(self) -> float:
-        """The part of the target's mass that is in the regions."""
-        return min(1.0, sum(region.share for region in self.regions))
-
-    @property
-    def share_err(self) -> float:
-        """Standard error of that part."""
-        return math.hypot(*(region.share_err for region in self.regions))
-
-
 def search_modes(
-    flow: Flow, target: Target, *, key: Key[Array, ""], gradients: int = GRADIENTS, points: Any = ()
+    flow: Flow,
+    target: Target,
+    *,
+    key: Key[Array, ""],
+    gradients: int = GRADIENTS,
+    points: Any = (),
+    draws: dict[str, np.ndarray] | None = None,
 ) -> ModeSearch:
     """Search for regions of a target that a flow has lost, by starting outside its own draws.
 
@@ -89,12 +63,12 @@ def search_modes(
         target: An object with `log_prob(x)` for one point.
         key: Source of all noise.
         gradients: How many gradients of the target the chains may compute, which says how many chains there
-            are. Where some end outside the flow, about as many again go into measuring what is there.
+            are. Where some end outside the flow, up to twice as many more go into measuring what is there.
         points: Further places to look at, with the shape of points, batch axis first: where other fits, or
             other climbs of a warm start, have ended.
     """
     began = time.perf_counter()
-    search = _Search(flow.exact(), target, key)
+    search = _Search(flow.exact(), target, key, draws, _MOST * gradients)
     temperatures = gradients // (LEAPFROGS * _FEWEST_CHAINS * len(SPREADS))
     temperatures = max(_FEWEST, min(_TEMPERATURES, temperatures))
     each = max(1, gradients // (LEAPFROGS * temperatures * len(SPREADS)))
@@ -114,13 +88,16 @@ def search_modes(
 class _Search:
     """A search, and what it has found so far, in coordinates in which the flow's draws are standardised."""
 
-    def __init__(self, flow: Flow, target: Target, key: Key[Array, ""]) -> None:
-        self.flow, self.shape, self.dim = flow, flow.shape, math.prod(flow.shape)
+    def __init__(
+        self, flow: Flow, target: Target, key: Key[Array, ""], draws: dict[str, np.ndarray] | None, most: int
+    ) -> None:
+        self.flow, self.shape, self.dim, self.most = flow, flow.shape, math.prod(flow.shape), most
         draw_key, noise_key = jr.split(key)
-        n = flow.draws_at_once  # the size of a chunk, whose program may be compiled already
-        chunks = list(weighted_chunks(flow, target, key=draw_key, n=n * math.ceil(_OWN / n)))
-        x = np.concatenate([chunk["x"] for chunk in chunks]).astype(float).reshape(-1, self.dim)
-        self.seen = Seen.of(x, np.concatenate([c["log_weight"] for c in chunks]).astype(float))
+        if draws is None:
+            n = flow.draws_at_once  # the size of a chunk, whose program may be compiled already
+            draws = weighted_draws(flow, target, key=draw_key, n=n * math.ceil(_OWN / n))
+        x = np.asarray(draws["x"], float).reshape(-1, self.dim)
+        self.seen = Seen.of(x, np.asarray(draws["log_weight"], float))
         self.own = self.seen.standardised(x)
         self.rng = np.random.default_rng(np.asarray(jr.key_data(noise_key)).ravel())
         frame = self.seen.frame
@@ -172,7 +149,7 @@ class _Search:
         is_open, failures = is_lost.copy() if self.dim <= _FITTED else np.zeros_like(is_lost), 0
         z = balanced_draws(max(256, 4 * self.dim), self.dim, self.rng) if is_open.any() else np.empty(0)
         for _ in range(_TRIES):
-            if not is_open.any() or failures == _FAILURES or self.ratio > _ENOUGH:
+            if not is_open.any() or failures == _FAILURES or self._is_enough:
                 break
             i = int(np.argmax(np.where(is_open, ends.log_p, -np.inf)))
             first = FullGaussian(ends.u[i], _NARROW * np.eye(self.dim))
@@ -181,7 +158,7 @@ class _Search:
             is_open[i] = False
             is_open &= self.is_lost(ends)
         left = is_lost & self.is_lost(ends)
-        if left.any() and self.ratio <= _ENOUGH:
+        if left.any() and not self._is_enough:
             self._keep(self._by_moments(ends.u[left]), _REFITS)
         return self._measured_again()
 
@@ -201,6 +178,10 @@ class _Search:
             for r in regions
             if r.share > _CLEAR * total
         ]
+
+    @property
+    def _is_enough(self) -> bool:
+        return self.ratio > _ENOUGH or self.evaluate.gradients > self.most
 
     @property
     def ratio(self) -> float:

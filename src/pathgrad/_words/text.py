@@ -84,3 +84,11 @@ def listed(names: Sequence[str]) -> str:
 def sentence(text: str) -> str:
     """Make the text begin with a capital letter and end with a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def written_point(point: object, most: int = 6) -> str:
+    """Write the first coordinates of a point that was read from a file."""
+    if not isinstance(point, Sequence) or isinstance(point, str) or not all(map(is_number, point)):
+        return "an unknown point"
+    shown = ", ".join(f"{x:.4g}" for x in point[:most])
+    return f"({shown}, ...)" if len(point) > most else f"({shown})"

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax.random as jr
 from jaxtyping import Array, Key
@@ -31,7 +31,7 @@ def recipe_of(options: FitOptions) -> Recipe:
     """Return the recipe that the options describe."""
     training = options.training
     kinds = None if options.flow == "auto" else [kind_of(options.flow)]
-    more = {} if options.warm_start else {"warm_start": None}
+    more: dict[str, Any] = {} if options.warm_start else {"warm_start": None}
     return Recipe(
         kinds=kinds,
         n=training.batch,

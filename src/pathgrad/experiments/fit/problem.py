@@ -14,6 +14,7 @@ import pathgrad as pg
 from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
 from pathgrad._default.looks import Look, Looks
+from pathgrad._default.modes import inside_out
 from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
 
 from ..density.loading import load_target
@@ -54,6 +55,23 @@ def _like(found: Found, shape: tuple[int, ...]) -> pg.FullAffine | pg.LowRankAff
     return None
 
 
+class _InnerProblem(pg.FlowProblem):
+    """The problem in the coordinates in which a flow is trained; draws from elsewhere have those outside."""
+
+    def __init__(self, training: pg.Training, whole: pg.Flow | None) -> None:
+        super().__init__(training)
+        self._whole = whole
+
+    def target_draws(self, name: str) -> np.ndarray:
+        draws = super().target_draws(name)
+        if self._whole is None:
+            return draws
+        to_target = self._whole.transforms[-1]
+        assert isinstance(to_target, pg.AbstractBijection)
+        with jax.enable_x64(True):
+            return np.asarray(jax.jit(jax.vmap(to_target.inverse))(jnp.asarray(draws))[0])
+
+
 class FitProblem(pg.AbstractProblem):
     """The problem of fitting a density with nothing chosen.
 
@@ -81,7 +99,8 @@ class FitProblem(pg.AbstractProblem):
         """Return the flow without its map, and the problem of fitting it."""
         flow, target = self.inside.of(model)
         how = self._training
-        return flow, pg.FlowProblem(pg.Training(flow, pg.ReverseKL(target), how.method, how.steps))
+        training = pg.Training(flow, pg.ReverseKL(target), how.method, how.steps)
+        return flow, _InnerProblem(training, model if self.inside.is_mapped else None)
 
     def evaluate(
         self,
@@ -95,7 +114,12 @@ class FitProblem(pg.AbstractProblem):
         flow, problem = self._inner(trained.model)
         inner, centre = trained._replace(model=flow), self.inside.centre
         for numbers, arrays in problem.evaluate(inner, how, key=key, tell=tell):
-            shifted = {name: numbers[name] + centre for name in ("elbo", "log_z")}
+            bounds = ("elbo", "log_z", "eubo", "log_z_both")
+            shifted = {name: numbers[name] + centre for name in bounds if numbers.get(name) is not None}
+            if numbers.get("lost_point") is not None and self.inside.is_mapped:
+                point = np.asarray(numbers["lost_point"]).reshape(flow.shape)
+                with jax.enable_x64(True):
+                    shifted["lost_point"] = inside_out(trained.model, point).ravel().tolist()
             kept = {"x": self._outside(trained.model, arrays["x"])[0], "log_weight": arrays["log_weight"]}
             yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
 
