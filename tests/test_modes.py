@@ -1,6 +1,7 @@
 """The search for lost modes, and draws of the target: against closed forms."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -96,7 +97,7 @@ def test_draws_of_the_target_bound_log_z_from_above():
     shift, log_z = 0.5, 0.5 * math.log(2 * math.pi)  # of a normal against one that is moved
     target = pg.LogDensity(lambda x: -0.5 * jnp.sum((x - shift) ** 2), (1,))
     draws = shift + np.random.default_rng(0).standard_normal((2, 10_000, 1))  # two chains
-    found = pg.evaluate(standard(1), target, key=jr.key(0), n=20_000, target_draws=draws)
+    found: Any = pg.evaluate(standard(1), target, key=jr.key(0), n=20_000, target_draws=draws)
     assert abs(found.eubo - (log_z + shift**2 / 2)) < 5 * found.eubo_err < 0.02
     assert abs(found.log_z_both - log_z) < 5 * found.log_z_both_err < 5 * found.log_z_err
     assert found.elbo < found.log_z_both < found.eubo
@@ -112,14 +113,11 @@ def test_draws_of_the_target_bound_log_z_from_above():
 
 
 def test_bridge_sampling_against_many_repetitions():
-    # Log-weights of a perfect fit but for noise: normal with variance s^2, mean -s^2/2 under q, +s^2/2 under p.
+    # Log-weights that are normal with variance s^2 have mean -s^2/2 under q, and s^2/2 under p.
     rng, s, log_z = np.random.default_rng(1), 1.5, -700.0
-    pairs = [
-        _bridge(
-            log_z + s**2 / 2 + s * rng.standard_normal(500), log_z - s**2 / 2 + s * rng.standard_normal(2000)
-        )
-        for _ in range(200)
-    ]
+    above, below = log_z + s**2 / 2, log_z - s**2 / 2
+    noise = [(rng.standard_normal(300), rng.standard_normal(900)) for _ in range(80)]
+    pairs = [_bridge(above + s * one, below + s * other) for one, other in noise]
     values, errors = np.array(pairs).T
-    assert abs(values.mean() - log_z) < 4 * values.std() / math.sqrt(200)
-    assert np.median(errors) == pytest.approx(values.std(), rel=0.2)
+    assert abs(values.mean() - log_z) < 4 * values.std() / math.sqrt(80)
+    assert np.median(errors) == pytest.approx(values.std(), rel=0.3)

@@ -30,7 +30,8 @@ _TRIES, _FAILURES = 12, 4  # places where a Gaussian is fitted, and how many of 
 _FITTED = (
     200  # dimensions up to which a Gaussian is fitted to the target's gradients; beyond, to ends of chains
 )
-_NARROW = 0.3  # width of the first Gaussian there, in units of the flow's
+_NARROW, _WIDTHS = 0.3, 5  # width of the first Gaussian there, in units of the flow's; and how many to try
+_PROBES = 32  # draws by which a width is chosen
 _CLEAR, _EFFECTIVE = 0.01, 5.0  # share of the mass, and draws that it rests on, for a region to count
 _REFITS, _CLEARLY = 3, 50.0  # of the Gaussian of a region of any shape, until its mass rests on so many
 _CONFINED, _CONFINED_CHAINS = 16, 256  # steps of chains that stay within a region, and how many of them
@@ -66,9 +67,10 @@ def search_modes(
             are. Where some end outside the flow, up to twice as many more go into measuring what is there.
         points: Further places to look at, with the shape of points, batch axis first: where other fits, or
             other climbs of a warm start, have ended.
+        draws: Weighted draws of that flow, with `x` and `log_weight`, if you have some thousands already.
     """
     began = time.perf_counter()
-    search = _Search(flow.exact(), target, key, draws, _MOST * gradients)
+    search = _Search(flow.exact(), target, key, draws, gradients)
     temperatures = gradients // (LEAPFROGS * _FEWEST_CHAINS * len(SPREADS))
     temperatures = max(_FEWEST, min(_TEMPERATURES, temperatures))
     each = max(1, gradients // (LEAPFROGS * temperatures * len(SPREADS)))
@@ -89,9 +91,15 @@ class _Search:
     """A search, and what it has found so far, in coordinates in which the flow's draws are standardised."""
 
     def __init__(
-        self, flow: Flow, target: Target, key: Key[Array, ""], draws: dict[str, np.ndarray] | None, most: int
+        self,
+        flow: Flow,
+        target: Target,
+        key: Key[Array, ""],
+        draws: dict[str, np.ndarray] | None,
+        gradients: int,
     ) -> None:
-        self.flow, self.shape, self.dim, self.most = flow, flow.shape, math.prod(flow.shape), most
+        self.flow, self.shape, self.dim = flow, flow.shape, math.prod(flow.shape)
+        self.most, self.confined = _MOST * gradients, max(64, _CONFINED_CHAINS * gradients // GRADIENTS)
         draw_key, noise_key = jr.split(key)
         if draws is None:
             n = flow.draws_at_once  # the size of a chunk, whose program may be compiled already
@@ -152,15 +160,26 @@ class _Search:
             if not is_open.any() or failures == _FAILURES or self._is_enough:
                 break
             i = int(np.argmax(np.where(is_open, ends.log_p, -np.inf)))
-            first = FullGaussian(ends.u[i], _NARROW * np.eye(self.dim))
-            gaussian = climb(Look.at(first, z, self.evaluate), self.evaluate, math.inf).look.gaussian
+            first = Look.at(self._first(ends.u[i], float(ends.log_p[i])), z, self.evaluate)
+            gaussian = climb(first, self.evaluate, math.inf).look.gaussian
             failures = 0 if self._keep(gaussian) else failures + 1
             is_open[i] = False
             is_open &= self.is_lost(ends)
         left = is_lost & self.is_lost(ends)
-        if left.any() and not self._is_enough:
+        if left.any() and self.ratio <= _ENOUGH:
             self._keep(self._by_moments(ends.u[left]), _REFITS)
         return self._measured_again()
+
+    def _first(self, point: np.ndarray, log_p: float) -> FullGaussian:
+        """Return a Gaussian around a point, so narrow that most of its draws are about as high."""
+        z = self.rng.standard_normal((_PROBES, self.dim))
+        width = _NARROW
+        for width in _NARROW * 10.0 ** -np.arange(_WIDTHS):
+            with np.errstate(all="ignore"):
+                heights = self.evaluate(point + width * z).log_p
+            if np.median(np.nan_to_num(heights, nan=-np.inf)) > log_p - self.dim - 5:
+                break
+        return FullGaussian(point, width * np.eye(self.dim))
 
     def _measured_again(self) -> list[Region]:
         """Measure all regions together, so that none is counted twice, by draws that did not choose them."""
@@ -168,7 +187,7 @@ class _Search:
         if not gaussians:
             return []
         regions = self._measured(gaussians).regions
-        total = 1 + sum(region.share for region in regions)
+        total = 1 + math.fsum(region.share for region in regions)
         place, volume = self.seen.frame.points, self.seen.frame.log_det
         return [
             Region(
@@ -186,7 +205,7 @@ class _Search:
     @property
     def ratio(self) -> float:
         """Mass of the regions found so far, in units of what the flow covers."""
-        return sum(region.share for _, region in self.found)
+        return math.fsum(region.share for _, region in self.found)
 
     def _measured(self, gaussians: list[FullGaussian]) -> Measured:
         return measure(gaussians, self.evaluate, self.excess, self.seen, self.rng)
@@ -206,5 +225,5 @@ class _Search:
 
     def _by_moments(self, points: np.ndarray) -> FullGaussian:
         """Return the Gaussian with the moments of a region of any shape, for which chains stay inside."""
-        chosen = points[self.rng.integers(len(points), size=_CONFINED_CHAINS)]
+        chosen = points[self.rng.integers(len(points), size=self.confined)]
         return moments(self.chains.confined(chosen, self.is_lost, _CONFINED).u)
