@@ -203,7 +203,7 @@ def main(words: list[str] | None = None) -> int:
         say(f"{name}: called {record['called']} of {record['runs']}, median share {record['share']:.4f}")
         whole = {"provenance": made, "records": records}
         write_atomically(file, [json.dumps(whole, indent=1).encode()])
-    write_atomically(given.out / "modes.md", [markdown(records).encode()])
+        write_atomically(given.out / "modes.md", [markdown(records).encode()])
     missed = any(r["called"] < r["runs"] for r in records["planted"].values())
     return int(missed or any(r["called"] for r in records["good"].values()))
 
@@ -232,7 +232,10 @@ def markdown(records: dict[str, dict[str, Record]]) -> str:
             cost = [f"{record['gradients']:,.0f}", f"{record['cpu_seconds']:.1f}"]
             rows.append([record["text"], *lost, str(record["called"]), str(record["runs"]), share, *cost])
         lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
-    return "\n".join(lines)
+    commits = sorted({str(record["commit"]) for part in records.values() for record in part.values()})
+    commands = sorted({record["command"] for part in records.values() for record in part.values()})
+    made = f"Made by {', '.join(f'`{c}`' for c in commands)} at {', '.join(f'`{c}`' for c in commits)}."
+    return "\n".join([*lines, made, ""])
 
 
 if __name__ == "__main__":

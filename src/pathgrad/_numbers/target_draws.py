@@ -57,21 +57,25 @@ def _largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.max(np.abs(next(below) - next(below))))
 
 
-def checked_draws(draws: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return draws of the target, batch axis first, at most so many; raise if they cannot be such."""
+def checked_draws(draws: Any, shape: tuple[int, ...], name: str = "target_draws") -> np.ndarray:
+    """Return draws of the target, batch axis first, at most so many; raise if they cannot be such.
+
+    Args:
+        draws: What was given.
+        shape: Shape of a point.
+        name: Name of the argument that it was given as.
+    """
     x = np.asarray(draws)
     if x.ndim == 1 + len(shape) + 1 and x.shape[2:] == shape:  # chains and their draws
         x = x.reshape(-1, *shape)
     if x.shape[1:] != shape or len(x) < _FEWEST:
         raise ArgumentError(
-            f"{named('target_draws')} must be at least {_FEWEST} points of shape {shape}, batch axis first "
+            f"{named(name)} must be at least {_FEWEST} points of shape {shape}, batch axis first "
             f"(or chains first, then draws); got an array of shape {x.shape}."
         )
     if not np.isfinite(x).all():
         bad = int(np.sum(~np.isfinite(x.reshape(len(x), -1)).all(axis=1)))
-        raise ArgumentError(
-            f"{named('target_draws')}: {bad} of {len(x)} points are not finite. Leave them out."
-        )
+        raise ArgumentError(f"{named(name)}: {bad} of {len(x)} points are not finite. Leave them out.")
     return x[:: math.ceil(len(x) / _MOST)]
 
 

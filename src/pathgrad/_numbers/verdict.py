@@ -129,8 +129,7 @@ class Reason(AbstractReason):
     MISSED_MODE = (
         Level.UNRELIABLE,
         "a missed mode or tail",
-        "Exact draws of the target give an ESS of only {forward_ess:.1%}: the flow misses a mode or a tail "
-        "of it.",
+        "Draws of the target give an ESS of only {forward_ess:.1%}: the flow misses a mode or a tail of it.",
     )
     LOST_REGION = (
         Level.UNRELIABLE,

@@ -18,6 +18,7 @@ from pathgrad._default.modes import inside_out
 from pathgrad._default.pipeline import gains_by_defence, new_flow, shape_of
 
 from ..density.loading import load_target
+from ..flows.draws import read_draws
 from ..flows.experiment import FlowEvaluateOptions
 from ..flows.problem import with_contours
 from .deciding import PRECISIONS, kind_of
@@ -120,6 +121,11 @@ class FitProblem(pg.AbstractProblem):
                 point = np.asarray(numbers["lost_point"]).reshape(flow.shape)
                 with jax.enable_x64(True):
                     shifted["lost_point"] = inside_out(trained.model, point).ravel().tolist()
+            if how.draws is not None:
+                away = pg.Distances.between(
+                    self._outside(trained.model, arrays["x"])[0], read_draws(how.draws, flow.shape)
+                )
+                shifted |= {"distances": dataclasses.asdict(away), **away.worst()}
             kept = {"x": self._outside(trained.model, arrays["x"])[0], "log_weight": arrays["log_weight"]}
             yield pg.Findings(numbers | shifted, with_contours(kept, self.inside.target))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import pathgrad as pg
+from pathgrad._numbers.target_draws import checked_draws
 
 
 def read_draws(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -28,7 +29,7 @@ def read_draws(name: str, shape: tuple[int, ...]) -> np.ndarray:
         draws = draws[:, None]
     if not np.issubdtype(draws.dtype, np.number) or np.iscomplexobj(draws):
         raise pg.UserError(f"{given} holds {draws.dtype}, not real numbers.")
-    return np.asarray(draws, float)
+    return checked_draws(np.asarray(draws, float), shape, "draws")
 
 
 def _rows(path: Path) -> np.ndarray:
