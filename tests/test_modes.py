@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad._default.inside import Inside
+from pathgrad._default.modes import with_search
 from pathgrad._numbers.target_draws import _bridge
 
 FEW = 16_128  # gradients: 60 chains
@@ -121,3 +123,26 @@ def test_bridge_sampling_against_many_repetitions():
     values, errors = np.array(pairs).T
     assert abs(values.mean() - log_z) < 4 * values.std() / math.sqrt(80)
     assert np.median(errors) == pytest.approx(values.std(), rel=0.3)
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_what_a_fit_has_lost_is_told_in_the_coordinates_of_the_target(knows):
+    # A flow that ends with an affine map, and a target with a needle where another climb has ended.
+    to_target = pg.FullAffine(np.array([40.0, -7.0]), np.array([[3.0, 0.0], [1.0, 0.2]]))
+    flow = pg.Flow(pg.StandardNormal((2,)), [to_target])
+    place, width = np.array([52.0, -1.0]), 1e-3
+
+    def log_prob(x):
+        needle = -0.5 * jnp.sum((x - place) ** 2) / width**2 - 2 * math.log(width)
+        log_q = flow.log_prob(x[None])[0] + math.log(2 * math.pi)
+        return 30.0 + jnp.logaddexp(log_q, math.log(0.25) + needle)
+
+    inside = Inside(pg.LogDensity(log_prob, (2,)), is_mapped=True, centre=25.0, is_double=False)
+    found: Any = inside.shifted(pg.evaluate(*inside.of(flow), key=jr.key(0), n=1000))
+    found = with_search(found, flow, inside, [place] if knows else [], key=jr.key(1), gradients=1000)
+    if not knows:
+        assert (found.lost, found.lost_point) == (0.0, None)
+        return
+    assert abs(found.lost - 0.2) < 5 * found.lost_err < 0.05
+    np.testing.assert_allclose(found.lost_point, place, atol=5 * width)
+    assert found.verdict.level is pg.Level.UNRELIABLE

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,17 +38,27 @@ def with_search(
     found: Evaluation,
     flow: Flow,
     inside: Inside,
-    start: WarmStart | None,
+    places: Sequence[np.ndarray] = (),
     *,
     key: Key[Array, ""],
     gradients: int,
 ) -> Evaluation:
-    """Return an evaluation with what a search in the flow's own coordinates has found besides."""
+    """Return an evaluation with what a search in the flow's own coordinates has found besides.
+
+    Args:
+        found: The evaluation.
+        flow: The flow, which ends with the map of a warm start if there was one.
+        inside: The coordinates before that map.
+        places: Further points of the target to look at, where other climbs have ended.
+        key: Source of all noise.
+        gradients: How many gradients the chains may take.
+    """
     if found.failed or not math.isfinite(found.log_z):
         return found
-    modes = () if start is None else [mode.location for mode in start.modes]
-    with jax.enable_x64(True):
-        points = np.stack([outside_in(flow, mode) for mode in modes]) if modes and inside.is_mapped else ()
+    points: Any = places
+    if inside.is_mapped:
+        with jax.enable_x64(True):
+            points = [outside_in(flow, place) for place in places]
     numbers = search_modes(*inside.of(flow), key=key, gradients=gradients, points=points).numbers()
     point = numbers.get("lost_point")
     if point is not None and inside.is_mapped:

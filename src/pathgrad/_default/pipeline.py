@@ -278,7 +278,8 @@ class Pipeline:
             return found
         self.tell("looking for lost modes")
         key = jr.fold_in(self._other_key, _SEARCH)
-        return with_search(found, flow, best.inside, self.start, key=key, gradients=gradients)
+        places = [] if self.start is None else [mode.location for mode in self.start.modes]
+        return with_search(found, flow, best.inside, places, key=key, gradients=gradients)
 
     def shortfall(self, best: Contender) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""
