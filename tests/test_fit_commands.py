@@ -143,9 +143,20 @@ def test_the_flow_of_a_run_is_in_the_coordinates_of_the_density(runs):
 
 
 def test_a_fit_is_evaluated_and_reported_like_any_run(runs, tmp_path, capsys):
-    run = runs / "whole"
-    assert main(["evaluate", str(run), "--samples", "4000"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    run, known = runs / "whole", tmp_path / "known.csv"
+    u, w = np.random.default_rng(5).standard_normal((2, 3000))  # exact draws, in the units of the density
+    exact = np.stack([40.0 + 3.0 * u, -7.0 + 0.02 * (w - 2.0 * (u**2 - 1))], axis=1)
+    np.savetxt(known, exact, delimiter=",", header="a,b", comments="")
+    assert main(["evaluate", str(run), "--samples", "4000", "--draws", str(known)]) == 0
+    out = capsys.readouterr().out
+    found = json.loads(out.splitlines()[-1])
+    assert found["eubo"] > LOG_Z > found["elbo"]
+    assert abs(found["log_z_both"] - LOG_Z) < 6 * found["log_z_both_err"] < 1.0
+    x = pg.Run.open(run).arrays["x"]
+    shift = (x.mean(axis=0) - exact.mean(axis=0)) / exact.std(axis=0)
+    np.testing.assert_allclose(found["distances"]["mean_shift"], shift, atol=1e-3)
+    assert found["chains"] == 24
+    assert "EUBO" in out
     assert found["ess"] > 0.1
     assert abs(found["log_z"] - LOG_Z) < 6 * found["log_z_err"] + 0.1
     assert found["elbo"] < found["log_z"]
@@ -156,6 +167,20 @@ def test_a_fit_is_evaluated_and_reported_like_any_run(runs, tmp_path, capsys):
     assert main(["sample", str(run), "--n", "20", "--out", str(draws)]) == 0
     assert main(["report", str(run), "--out", str(page)]) == 0
     assert "known in 2 dimensions" in page.read_text()
+
+
+def test_draws_from_elsewhere_must_be_numbers(runs, tmp_path, capsys):
+    files = {
+        "a.txt": "1",
+        "empty.csv": "",
+        "words.csv": "a,b\nc,d\n",
+        "one.csv": "1\n" * 30,
+        "few.csv": "1,2\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        said = refused(capsys, "evaluate", runs / "whole", "--samples", "50", "--draws", str(tmp_path / name))
+        assert "--draws" in said
 
 
 WORDS = ["--flow", "tied", "--batch", "32", "--first", "20", "--look-draws", "1000", "--max-seconds", "9999"]

@@ -21,7 +21,7 @@ LAYERS = (
     {"_solve"},
     {"_flow"},
     {"_gradients", "_numbers", "metrics"},
-    {"_train"},
+    {"_train", "_modes"},
     {"_default"},
     {"_runs"},
     {"_show"},

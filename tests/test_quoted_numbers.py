@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from benchmarks import modes
 from benchmarks.costs.tables import markdown
 from pathgrad._bench import fit_tables
 from pathgrad._cli.tables import escaped
@@ -23,7 +24,7 @@ from .quoted_helpers import (
     written_as,
 )
 
-GENERATED = ("bench.md", "targets.md")
+GENERATED = ("bench.md", "targets.md", "modes.md")
 RESULTS = sorted(page for page in (ROOT / "results").rglob("*.md") if page.name not in GENERATED)
 # Pages with measured numbers; the others have settings and limits, which are in no file.
 MEASURED = ("costs", "devices", "choosing", "when-not", "second-order", "phi4", "autoencoders")
@@ -69,6 +70,12 @@ def test_the_page_of_targets_is_made_from_its_files():
     rows = [f"| {' | '.join(map(escaped, fit_tables.row(record)))} |" for record in records]
     assert len(rows) > 20
     assert sorted(quoted) == sorted(rows)
+
+
+def test_the_page_of_lost_modes_is_made_from_its_file():
+    folder = ROOT / "results/modes"
+    records = json.loads((folder / "modes.json").read_text())["records"]
+    assert (folder / "modes.md").read_text() == modes.markdown(records)
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=named)

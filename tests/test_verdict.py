@@ -27,6 +27,7 @@ FINE = {
 COARSE = {"solver_shift": 1.0}
 HEAVY = {"khat": 0.9}
 MISSED = {"forward_ess": 0.1}
+LOST = {"chains": 252, "reach": 100.0, "lost": 0.25, "lost_err": 0.01, "lost_point": [1.5, -20.0]}
 # Weights that hardly vary, with a tail that is heavy and very small.
 NEARLY_EQUAL = {"ess": 0.9999, "khat": 1.1, "largest_weight": 1.4}
 
@@ -170,7 +171,7 @@ def test_every_reason_is_reached():
     for changed in (
         {"failed": 1}, {"samples": 5}, {"khat": None}, {"khat": 0.9}, {"khat": 0.6},
         {"khat": 0.6, "samples": 100}, MISSED, COARSE, {"ess_shift": 0.1}, {"solver_shift": None},
-        {"divergence_error": 0.1},
+        {"divergence_error": 0.1}, LOST,
     ):  # fmt: skip
         found |= set(judge(FINE | changed).reasons)
     assert found == set(pg.Reason)
@@ -200,6 +201,16 @@ def test_words_are_made_from_the_numbers():
     # Draws of the target tell more.
     (row,) = told(FINE | {"forward_ess": 0.9})
     assert row[1] == "good: k-hat 0.20; weighted averages and their error bars can be trusted."
+    # So do chains that start outside the flow's own draws, whether they find something or nothing.
+    (row,) = told(FINE | LOST | {"lost": 0.0099})
+    assert row[1].endswith("trusted, as far as its own draws and 252 chains from outside them can tell.")
+    (row,) = told(FINE | LOST)
+    assert (
+        "found 25.0% of the target's mass where the flow has far too little, such as around (1.5, -20)."
+        in row[1]
+    )
+    (row,) = told(FINE | LOST | {"lost_point": [0.1] * 9})
+    assert "around (0.1, 0.1, 0.1, 0.1, 0.1, 0.1, ...)." in row[1]
     (row,) = told(FINE | NEARLY_EQUAL)
     assert row[1].startswith("good: k-hat 1.10, but the largest weight is only 1.4 times the mean; weighted ")
     (row,) = told(FINE | {"khat": -math.inf})

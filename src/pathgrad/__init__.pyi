@@ -106,8 +106,11 @@ from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
+from ._numbers.mode_search import ModeSearch as ModeSearch
+from ._numbers.mode_search import Region as Region
 from ._numbers.summary import Summary as Summary
 from ._numbers.summary import summarise as summarise
+from ._numbers.target_draws import Distances as Distances
 from ._numbers.to_arviz import to_arviz as to_arviz
 from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
@@ -146,6 +149,8 @@ from ._train.warm_start.outcome import StartOutcome as StartOutcome
 from ._train.warm_start.warm_start import LocalMode as LocalMode
 from ._train.warm_start.warm_start import WarmStart as WarmStart
 from ._train.warm_start.warm_start import warm_start as warm_start
+
+from ._modes.search import search_modes as search_modes
 
 # The default fit
 from ._default.fit import fit as fit

@@ -54,6 +54,10 @@ class Inside(eqx.Module):
         """
         return self._through(flow, "forward", z)
 
+    def within(self, flow: Flow, x: Any) -> tuple[np.ndarray, Any]:
+        """Return points in the coordinates of the target in those before the flow's map; see `outside`."""
+        return self._through(flow, "inverse", x)
+
     def outward(self, flow: Flow, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return `x`, `log_q` and `log_weight` of draws of the flow without its map, as of the whole flow.
 
@@ -65,7 +69,7 @@ class Inside(eqx.Module):
 
     def log_prob(self, flow: Flow, x: Any) -> np.ndarray:
         """Return the log density of a flow at points in the coordinates of the target, given as doubles."""
-        z, log_det = self._through(flow, "inverse", x)
+        z, log_det = self.within(flow, x)
         return np.asarray(self.of(flow)[0].log_prob(jnp.asarray(z, float)), np.float64) + log_det
 
     def _through(self, flow: Flow, direction: str, points: Any) -> tuple[np.ndarray, Any]:

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import metrics
+from .._flow.defended import defended
 from .._flow.flow import Flow
+from .._ingredients.bases import StandardNormal
 from .._ingredients.target import Target
 from .._numbers.evaluate import weighted_draws
 from .._numbers.foresight import ess_with_more_draws
@@ -23,6 +25,7 @@ from .._words.outcome import Stop
 from ..devices import on_one_device
 from .inside import Inside
 
+_DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are added
 _TOLERATED = 0.02  # nats of ELBO that a lower k-hat may cost
 
 
@@ -102,6 +105,19 @@ def look(flow: Flow, target: Target, *, key: Key[Array, ""], n: int) -> Look:
     largest = math.exp(-float(metrics.log_z(shifted).value))
     numbers = float(log_weight.mean()), float(metrics.ess(shifted)), float(metrics.khat(shifted))
     return Look(*numbers, largest, n)
+
+
+def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[Array, ""], n: int) -> bool:
+    """Say whether wider draws in the base make the tail of a flow's weights lighter, at little cost."""
+    if (
+        seen is None
+        or seen.ess < _DEFENDED
+        or seen.has_light_tail
+        or not isinstance(flow.base, StandardNormal)
+    ):
+        return False
+    after = look(*inside.of(defended(flow)), key=key, n=n)
+    return after.khat < seen.khat and after.ess > _STILL_GOOD
 
 
 class Looks(AbstractValidation):

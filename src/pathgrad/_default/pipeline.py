@@ -25,7 +25,8 @@ from .clock import Clock
 from .contender import Contender, Round, draws_of_a_look
 from .inside import Inside
 from .kinds import Kind, first_kind, new_flow, other_kinds, with_map
-from .looks import Look, look
+from .looks import Look, gains_by_defence
+from .modes import gradients_for, seconds_of, with_search
 from .plan import Plan
 from .recipe import Recipe
 from .result import Shortfall, TargetFit
@@ -41,7 +42,6 @@ _COMPARED = 2.0  # how much longer than the first kind another may take to be tr
 _GOOD = 0.95  # ESS after the first round below which other kinds are tried
 _STALLED = 0.1  # share of the KL divergence that a round should gain
 _POOR = 0.5  # ESS below which an unfinished warm start is blamed
-_DEFENDED, _STILL_GOOD = 0.98, 0.96  # ESS before and after wider draws are added
 # Up to so many dimensions: draws of a step, and steps of the first round.
 _SIZES = (64, 512, 1500), (400, 256, 1500), (sys.maxsize, 64, 300)
 _FEWEST, _LONGEST_STEP = 64, 0.03  # draws of a step, and seconds of a step, for targets that are slow
@@ -52,7 +52,7 @@ _SHORTEST_FIT = _SHORTEST * _FEWEST + 2 * _FEWEST_LOOKED_AT  # gradients
 _MOST_REFINED = 4  # largest multiple of the solver's steps
 _LARGEST = 1e14  # log density that double precision resolves to hundredths of a nat
 _PROBES = 64  # draws by which precisions are compared
-_START, _CHECK, _EVALUATE = range(3)  # folded into the key
+_START, _CHECK, _EVALUATE, _SEARCH = range(4)  # folded into the key
 _MOST_ROUNDS = 16  # so that a number of steps fits into 32 bits
 
 
@@ -88,6 +88,7 @@ class Pipeline:
                 self._advance(best)
         flow, is_defended = self.defend(best)
         flow, found = self.evaluate(flow, best)
+        found = self.searched(flow, found, best)
         return TargetFit(
             flow=flow,
             target=self.target,
@@ -302,6 +303,16 @@ class Pipeline:
             return self.evaluate(flow, best, 2 * refine)
         return finer, best.inside.shifted(found)
 
+    def searched(self, flow: Flow, found: Evaluation, best: Contender) -> Evaluation:
+        """Look for modes that a flow has lost, if there is time for it."""
+        # By what a plan knows, so that it is repeated.
+        gradients = gradients_for(best.n * best.first * (2 ** max(1, best.kept) - 1))
+        if not self.recipe.mode_search or seconds_of(gradients, self.start) > self.clock.left:
+            return found
+        self.tell("looking for lost modes")
+        key = jr.fold_in(self._other_key, _SEARCH)
+        return with_search(found, flow, best.inside, self.start, key=key, gradients=gradients)
+
     def shortfall(self, best: Contender, found: Evaluation) -> Shortfall:
         """Return what kept the flow from being good, as far as can be told."""
         if best.is_good or found.ess > _GOOD:
@@ -322,19 +333,6 @@ class Pipeline:
         """Say whether the last round of training gained little of what is left to gain."""
         elbos = [one.look.elbo for one in self.rounds if one.kind is best.kind]
         return len(elbos) > 1 and elbos[-1] - max(elbos[:-1]) < _STALLED * found.kl
-
-
-def gains_by_defence(flow: Flow, inside: Inside, seen: Look | None, *, key: Key[Array, ""], n: int) -> bool:
-    """Say whether wider draws in the base make the tail of a flow's weights lighter, at little cost."""
-    if (
-        seen is None
-        or seen.ess < _DEFENDED
-        or seen.has_light_tail
-        or not isinstance(flow.base, StandardNormal)
-    ):
-        return False
-    after = look(*inside.of(defended(flow)), key=key, n=n)
-    return after.khat < seen.khat and after.ess > _STILL_GOOD
 
 
 def _is_single() -> bool:

@@ -29,6 +29,7 @@ class Recipe:
         double: Whether the target is evaluated in double precision; by default where single is too coarse.
         look_draws: Fresh draws by which a flow is judged after a round, and at the end.
         defence: Whether to add wider draws to the base where that lowers k-hat.
+        mode_search: Whether to look for modes that the flow has lost, by chains that start outside its draws.
         plan: The plan of an earlier fit, to repeat it to the same bits: `kinds`, `n`, `first`, `rounds`,
             `double`, `defence` and the end of the warm start are then taken from it.
     """
@@ -44,6 +45,7 @@ class Recipe:
     double: bool | None = None
     look_draws: int | None = None
     defence: bool = True
+    mode_search: bool = True
     plan: Plan | None = None
 
     def __post_init__(self) -> None:

@@ -20,10 +20,12 @@ from .._ingredients.target import Target, log_prob_of
 from .._words.errors import check_at_least_one
 from .._words.tree import number_of_draws, over_draws
 from .check_divergence import DivergenceCheck, check_divergence, has_foreign_formula
+from .mode_search import ModeSearch
 from .quantity import measured_rows
+from .target_draws import Distances, checked_draws, from_target_draws, log_weights_at
 from .verdict import MEASURED, Verdict, judge
 
-_CHECK = 2**30 + 1  # folded into the key
+_CHECK, _OWN = 2**30 + 1, 2**30 + 2  # folded into the key
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
 
 
@@ -56,6 +58,21 @@ class Evaluation:
         rounding: Accuracy of a log-weight at best, given the floating-point precision.
         divergence_error: Largest relative error found in the closed-form divergence of a field; `None` if
             none was checked.
+        eubo: Mean of `log p - log q` over draws of the target, if there are any; an upper bound on `log_z`.
+        eubo_err: Standard error of `eubo`, if those draws are independent.
+        log_z_both: Log normaliser from both sides, by bridge sampling: from draws of the flow and of the
+            target.
+        log_z_both_err: Standard error of that, if the draws are independent.
+        mean_shift: How far the mean of a coordinate is from that of the target's draws, at most, in standard
+            deviations.
+        ks: Largest difference of a coordinate's distribution function from that of the target's draws.
+        distances: The same for each coordinate.
+        chains: Number of chains that looked for lost modes; `None` if nobody looked.
+        reach: How far out they started, in standard deviations of the flow.
+        lost: Share of the target's mass that was found where the flow has far too little.
+        lost_err: Standard error of `lost`.
+        lost_regions: In how many regions it is.
+        lost_point: A point in the largest of them, as a plain list of numbers.
     """
 
     samples: int
@@ -77,6 +94,19 @@ class Evaluation:
     evaluations: float
     rounding: float
     divergence_error: float | None = None
+    eubo: float | None = None
+    eubo_err: float | None = None
+    log_z_both: float | None = None
+    log_z_both_err: float | None = None
+    mean_shift: float | None = None
+    ks: float | None = None
+    distances: Distances | None = None
+    chains: int | None = None
+    reach: float | None = None
+    lost: float | None = None
+    lost_err: float | None = None
+    lost_regions: int | None = None
+    lost_point: list[float] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -195,6 +225,8 @@ def evaluate(
     draws: dict[str, np.ndarray] | None = None,
     devices: Sequence[Any] | None = None,
     divergence: DivergenceCheck | None = None,
+    target_draws: Any = None,
+    search: ModeSearch | None = None,
 ) -> Evaluation:
     """Evaluate a flow against its target, with exact divergences.
 
@@ -211,15 +243,41 @@ def evaluate(
         devices: The devices that share the draws, as in `weighted_chunks`. Default: all.
         divergence: The result of `check_divergence` of that flow. By default it is computed if a field that
             is not from this library has its own formula for its divergence.
+        target_draws: Draws of the target from elsewhere, such as a long Markov chain, batch axis first: for
+            the forward ESS, an upper bound on the log normaliser, that from both sides, and distances.
+        search: The result of `search_modes` of that flow.
     """
     check_at_least_one(refine=refine)
+    if target_draws is not None:
+        target_draws = checked_draws(target_draws, flow.shape)
     if refine > 1:
         flow = flow.refined(refine)
     if draws is None:
         draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_weight")
-    log_weight, centre = _centred(draws["log_weight"])
+    numbers = _of_weights(draws["log_weight"])
+    numbers["evaluations"] = float(draws["evaluations"].mean())
+    if sample_target is not None:
+        numbers["forward_ess"] = _forward_ess(flow, target, sample_target, key)
+    numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
+    if divergence is None and has_foreign_formula(flow):
+        divergence = check_divergence(flow, key=jr.fold_in(key, _CHECK))
+    numbers["divergence_error"] = divergence.worst if divergence is not None and divergence.fields else None
+    numbers["rounding"] = float(np.finfo(draws["log_weight"].dtype).eps) * abs(numbers["log_z"])
+    if target_draws is not None:
+        numbers |= from_target_draws(log_weights_at(flow, target, target_draws), draws["log_weight"])
+        own = flow.sample(key=jr.fold_in(key, _OWN), n=min(n, _SHIFT_DRAWS))
+        numbers["distances"] = Distances.between(own, target_draws)
+        numbers |= numbers["distances"].worst()
+    if search is not None:
+        numbers |= search.numbers()
+    return Evaluation(**numbers)
+
+
+def _of_weights(log_weights: np.ndarray) -> dict[str, Any]:
+    """Return what the flow's own draws say."""
+    log_weight, centre = _centred(log_weights)
     z, kl = metrics.log_z(log_weight), metrics.reverse_kl(log_weight)
-    numbers = {
+    return {
         "samples": int(log_weight.size),
         "failed": int(jnp.sum(jnp.isnan(log_weight) | (log_weight == jnp.inf))),
         "ess": float(metrics.ess(log_weight)),
@@ -231,15 +289,8 @@ def evaluate(
         "log_z_err": float(z.error),
         "khat": float(metrics.khat(log_weight)),
         "largest_weight": float(jnp.exp(jnp.max(log_weight) - z.value)),
-        "evaluations": float(draws["evaluations"].mean()),
-        "forward_ess": None if sample_target is None else _forward_ess(flow, target, sample_target, key),
+        "forward_ess": None,
     }
-    numbers |= _solver_shift(flow, target, key, draws["log_weight"], devices)
-    if divergence is None and has_foreign_formula(flow):
-        divergence = check_divergence(flow, key=jr.fold_in(key, _CHECK))
-    numbers["divergence_error"] = divergence.worst if divergence is not None and divergence.fields else None
-    numbers["rounding"] = float(jnp.finfo(log_weight.dtype).eps) * abs(numbers["log_z"])
-    return Evaluation(**numbers)
 
 
 def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:

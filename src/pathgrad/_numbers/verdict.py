@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._words.errors import in_python, named
-from .._words.text import listed
+from .._words.text import listed, written_point
 from .foresight import ess_with_more_draws
 from .quantity import Numbers, Quantity
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
 HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
+LOST = 0.01  # share of the target's mass, found where the flow has too little, that counts
 WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
 _SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
@@ -32,11 +33,16 @@ MEASURED = (
     Quantity("kl", "reverse KL", "{:.5f}", better=-1, compared=True),
     Quantity("log_z", "log Z", "{:.5f}"),
     Quantity("elbo", "ELBO", "{:.5f}"),
+    Quantity("eubo", "EUBO", "{:.5f}"),
+    Quantity("log_z_both", "log Z, from both sides", "{:.5f}"),
+    Quantity("mean_shift", "mean of a coordinate off by", "{:.3f}", "sd at most"),
+    Quantity("ks", "KS distance of a coordinate", "{:.3f}", "at most"),
     Quantity("khat", "k-hat", "{:.2f}", compared=True),
     Quantity("largest_weight", "largest weight", "{:.3g}", "times the mean"),
     Quantity("solver_shift", "log Z, solver twice as fine", "{:+.1e}"),
     Quantity("ess_shift", "ESS, solver twice as fine", "{:+.1e}"),
     Quantity("evaluations", "field evaluations", "{:.4g}"),
+    Quantity("lost", "mass found elsewhere", "share"),
 )
 
 
@@ -123,8 +129,14 @@ class Reason(AbstractReason):
     MISSED_MODE = (
         Level.UNRELIABLE,
         "a missed mode or tail",
-        "Exact draws of the target give an ESS of only {forward_ess:.1%}: the flow misses a mode or a tail "
-        "of it.",
+        "Draws of the target give an ESS of only {forward_ess:.1%}: the flow misses a mode or a tail of it.",
+    )
+    LOST_REGION = (
+        Level.UNRELIABLE,
+        "a lost region",
+        "A search that started outside the flow's own draws found {lost:.1%} of the target's mass where the "
+        "flow has far too little, such as around {lost_where}. Averages and log Z leave that out. Start from "
+        "a base that covers it, such as a mixture with a component there.",
     )
     COARSE_SOLVER = (
         Level.UNRELIABLE,
@@ -216,6 +228,9 @@ def _trusted(numbers: Numbers) -> str:
     # Draws of the flow never visit a mode that it has lost; those of the target would.
     is_checked = not math.isnan(_number(numbers, "forward_ess"))
     limits = "" if is_checked else ", as far as the flow's own draws can tell"
+    chains = _number(numbers, "chains", 0.0)
+    if limits and chains > 0:  # which have found nothing, or the numbers would not be good
+        limits = f", as far as its own draws and {chains:.0f} chains from outside them can tell"
     return f"{shape}; weighted averages and their error bars can be trusted{limits}."
 
 
@@ -257,7 +272,8 @@ def judge(numbers: Numbers) -> Verdict:
     if any(worthless.values()):  # then the other numbers mean nothing
         return Verdict.of(reason for reason, is_true in worthless.items() if is_true)
     missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
-    reasons = [_tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
+    lost = Reason.LOST_REGION if _number(numbers, "lost") > LOST else None
+    reasons = [lost, _tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
     return Verdict.of(reason for reason in reasons if reason is not None)
 
 
@@ -308,8 +324,8 @@ def _solver(numbers: Numbers) -> Reason | None:
     return Reason.ESS_MOVES if ess_moves(numbers) else None
 
 
-def _limits(numbers: Numbers) -> dict[str, float]:
-    """Return the limits that numbers are compared with."""
+def _limits(numbers: Numbers) -> dict[str, Any]:
+    """Return the limits that numbers are compared with, and what else messages need."""
     # JSON has no infinity: if a message needs k-hat and the file has none, it was infinite.
     khat = _number(numbers, "khat", math.inf)
     # A shift below this is rounding: no log-weight is more accurate.
@@ -321,6 +337,7 @@ def _limits(numbers: Numbers) -> dict[str, float]:
         "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
         "shift_limit": math.hypot(_number(numbers, "log_z_err"), _number(numbers, "solver_shift_err", 0.0)),
         "resolution": max(_NO_SHIFT, rounding),
+        "lost_where": written_point(numbers.get("lost_point")),
     }
 
 

@@ -93,3 +93,11 @@ def first_line(error: object) -> str:
     if isinstance(error, Exception):
         return f"{type(error).__name__}: {said}" if said else type(error).__name__
     return said
+
+
+def written_point(point: object, most: int = 6) -> str:
+    """Write the first coordinates of a point that was read from a file."""
+    if not isinstance(point, Sequence) or isinstance(point, str) or not all(map(is_number, point)):
+        return "an unknown point"
+    shown = ", ".join(f"{x:.4g}" for x in point[:most])
+    return f"({shown}, ...)" if len(point) > most else f"({shown})"

@@ -12,9 +12,10 @@ import pathgrad as pg
 from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
 from pathgrad._default.kinds import new_flow
-from pathgrad._default.looks import Look, Looks
-from pathgrad._default.pipeline import gains_by_defence, shape_of
+from pathgrad._default.looks import Look, Looks, gains_by_defence
+from pathgrad._ingredients.inspection import shape_of
 
+from ..flows.draws import read_draws
 from ..flows.experiment import FlowEvaluateOptions
 from ..flows.problem import with_contours
 from .deciding import PRECISIONS, kind_of
@@ -66,6 +67,17 @@ def parameters_of(target: pg.Target, draws: dict[str, np.ndarray]) -> dict[str, 
     return {"parameters": {name: rows[name] for name in shown}, "parameters_in_all": len(rows)}
 
 
+class _InnerProblem(pg.FlowProblem):
+    """The problem in the coordinates in which a flow is trained; draws from elsewhere have those outside."""
+
+    def __init__(self, training: pg.Training, inside: Inside, whole: pg.Flow) -> None:
+        super().__init__(training)
+        self._inside, self._whole = inside, whole
+
+    def target_draws(self, name: str) -> np.ndarray:
+        return self._inside.within(self._whole, super().target_draws(name))[0]
+
+
 class FitProblem(pg.AbstractProblem):
     """The problem of fitting a density with nothing chosen.
 
@@ -98,7 +110,8 @@ class FitProblem(pg.AbstractProblem):
         """Return the flow without its map, and the problem of fitting it."""
         flow, target = self.inside.of(model)
         how = self._training
-        return flow, pg.FlowProblem(pg.Training(flow, pg.ReverseKL(target), how.method, how.steps))
+        training = pg.Training(flow, pg.ReverseKL(target), how.method, how.steps)
+        return flow, _InnerProblem(training, self.inside, model)
 
     def evaluate(
         self,
@@ -112,11 +125,16 @@ class FitProblem(pg.AbstractProblem):
         flow, problem = self._inner(trained.model)
         inner, centre = trained._replace(model=flow), self.inside.centre
         for numbers, arrays in problem.evaluate(inner, how, key=key, tell=tell):
-            shifted = {name: numbers[name] + centre for name in ("elbo", "log_z")}
-            kept = {
-                "x": self.inside.outside(trained.model, arrays["x"])[0],
-                "log_weight": arrays["log_weight"],
-            }
+            bounds = ("elbo", "log_z", "eubo", "log_z_both")
+            shifted = {name: numbers[name] + centre for name in bounds if numbers.get(name) is not None}
+            if (point := numbers.get("lost_point")) is not None:
+                point = np.reshape(point, (1, *flow.shape))
+                shifted["lost_point"] = self.inside.outside(trained.model, point)[0].ravel().tolist()
+            x = self.inside.outside(trained.model, arrays["x"])[0]
+            if how.draws is not None:
+                away = pg.Distances.between(x, read_draws(how.draws, flow.shape))
+                shifted |= {"distances": dataclasses.asdict(away), **away.worst()}
+            kept = {"x": x, "log_weight": arrays["log_weight"]}
             named = parameters_of(self.target, kept)
             yield pg.Findings(numbers | shifted | named, with_contours(kept, self.target))
 

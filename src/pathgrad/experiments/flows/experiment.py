@@ -39,6 +39,13 @@ class FlowEvaluateOptions:
     """Number of draws."""
     refine: int | None = None
     """Take this many times the solver steps of training. By default as the experiment recommends."""
+    mode_search: bool = True
+    """Do not look for modes that the flow has lost. The search takes some seconds: chains start outside the
+    flow's draws, with as many gradients of the target as there are samples, at most 64,512; where some end
+    outside the flow, up to twice as many more."""
+    draws: str | None = None
+    """A file with draws of the target from elsewhere, one row for each (.npy or .csv): they show what the
+    flow has missed, and give an upper bound on log Z."""
 
 
 class AbstractFlowExperiment(pg.AbstractExperiment):

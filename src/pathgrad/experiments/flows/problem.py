@@ -5,13 +5,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
 import pathgrad as pg
+from pathgrad._numbers.mode_search import GRADIENTS
 
+from .draws import read_draws
 from .experiment import FlowEvaluateOptions
 
+_SEARCH = 2**30 + 3  # folded into the key
 _SHOWN = 2**14  # draws stored in evaluation.npz
 _GRID = 80  # points along each axis for the contours of the target
 
@@ -78,6 +82,7 @@ class FlowProblem(pg.AbstractProblem):
         def report(done: int) -> None:
             tell("drawing" if done < how.samples else "checking the solver", done, how.samples)
 
+        given = None if how.draws is None else self.target_draws(how.draws)
         chunks = pg.weighted_chunks(flow.refined(factor), self.target, key=key, n=how.samples, tell=report)
         measurement = None if self.measure is None else self.measure(how.samples)
         draws, kept = _collect(chunks, measurement)
@@ -89,6 +94,8 @@ class FlowProblem(pg.AbstractProblem):
             refine=factor,
             draws=draws,
             divergence=pg.check_divergence(flow, key=key),
+            target_draws=given,
+            search=self._search(flow.refined(factor), kept, how, key, tell),
         )
         if measurement is None:
             more, arrays = {}, with_contours(kept, self.target)
@@ -103,6 +110,28 @@ class FlowProblem(pg.AbstractProblem):
         if self.objective.log_z is not None:
             numbers |= {"log_z_known": self.objective.log_z, "log_z_known_err": self.objective.log_z_err}
         yield pg.Findings(numbers | more, arrays)
+
+    def target_draws(self, name: str) -> np.ndarray:
+        """Return draws of the target from a file, in the coordinates of the problem."""
+        return read_draws(name, self._training.model.shape)
+
+    def _search(
+        self,
+        flow: pg.Flow,
+        draws: dict[str, np.ndarray],
+        how: FlowEvaluateOptions,
+        key: Key[Array, ""],
+        tell: Callable[[str, int, int], None],
+    ) -> pg.ModeSearch | None:
+        """Look for modes that the flow has lost, unless exact samples tell more, or there is no use."""
+        is_wanted = how.mode_search and self.sample_target is None and pg.devices.is_alone()
+        if not is_wanted or np.isfinite(draws["log_weight"]).sum() < max(2, draws["log_weight"].size // 2):
+            return None
+        tell("looking for lost modes", how.samples, how.samples)
+        gradients = min(GRADIENTS, how.samples)
+        return pg.search_modes(
+            flow, self.target, key=jr.fold_in(key, _SEARCH), gradients=gradients, draws=draws
+        )
 
     def sample(
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
