@@ -15,6 +15,7 @@ from .._flow.whitened import Whitened
 from .._ingredients.target import Target
 from .._numbers.evaluate import weighted_draws
 from .._numbers.mode_search import GRADIENTS, ModeSearch, Region
+from .._train.warm_start.budget import Budget
 from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian, Look, balanced_draws
@@ -161,7 +162,7 @@ class _Search:
                 break
             i = int(np.argmax(np.where(is_open, ends.log_p, -np.inf)))
             first = Look.at(self._first(ends.u[i], float(ends.log_p[i])), z, self.evaluate)
-            gaussian = climb(first, self.evaluate, math.inf).look.gaussian
+            gaussian = climb(first, self.evaluate, Budget()).look.gaussian
             failures = 0 if self._keep(gaussian) else failures + 1
             is_open[i] = False
             is_open &= self.is_lost(ends)

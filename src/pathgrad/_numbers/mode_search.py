@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,9 +58,9 @@ class ModeSearch:
         """Standard error of that part."""
         return math.hypot(*(region.share_err for region in self.regions))
 
-    def numbers(self) -> dict[str, object]:
+    def numbers(self) -> dict[str, Any]:
         """Return what an `Evaluation` keeps of it."""
-        found: dict[str, object] = {"chains": self.chains, "reach": self.reach, "lost": self.share}
+        found: dict[str, Any] = {"chains": self.chains, "reach": self.reach, "lost": self.share}
         if self.regions:
             point = np.asarray(self.regions[0].point, float)
             found |= {"lost_err": self.share_err, "lost_regions": len(self.regions)}
