@@ -5,6 +5,8 @@ precision. A density with `data - x` for NumPy data, used in single precision be
 precision with mixed types. So each precision gets a memory of its own.
 """
 
+import importlib
+
 import jax
 import numpy as np
 
@@ -20,15 +22,14 @@ def _is_mixed_up(canonical) -> bool:
 def separate_precisions() -> None:
     """Let JAX remember NumPy arrays for each precision, where its version does not."""
     try:
-        from jax._src import dtypes, literals
-        from jax._src.lib import weakref_lru_cache  # pyright: ignore[reportPrivateImportUsage]
-
+        names = ("dtypes", "literals", "lib")
+        dtypes, literals, lib = (importlib.import_module(f"jax._src.{name}") for name in names)
         handlers = dtypes.canonicalize_value_handlers
         if not _is_mixed_up(handlers[np.ndarray]):
             return
         # As JAX defines it, once for each precision.
         remembered = {
-            is_double: weakref_lru_cache.weak_key_weak_value_cache(
+            is_double: lib.weakref_lru_cache.weak_key_weak_value_cache(
                 lambda x: literals.TypedNdArray(np.asarray(x, dtypes.canonicalize_dtype(x.dtype)))
             )
             for is_double in (False, True)
