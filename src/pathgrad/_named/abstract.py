@@ -11,10 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._words.numpy_constants import separate_precisions
 from .._words.tree import over_draws
-
-separate_precisions()
 
 
 class AbstractNamedTarget(eqx.Module):

@@ -123,16 +123,6 @@ class FitExperiment(AbstractFlowExperiment):
         samples = pg.number_in(options.get("training"), "look_draws")
         return self.EvaluateOptions() if samples is None else self.EvaluateOptions(samples=int(samples))
 
-    def tables(self, run: pg.Run) -> list[pg.ResultTable]:
-        """Return a summary of the parameters, if they have names."""
-        stored = run.evaluation.get("parameters")
-        if not isinstance(stored, Mapping) or not stored:
-            return []
-        heads, rows = table_of(dict(list(stored.items())[:_SHOWN]))
-        total = int(pg.number_in(run.evaluation, "parameters_in_all") or len(stored))
-        note = f"The first {len(rows)} of {total} numbers." if total > len(rows) else ""
-        return [pg.ResultTable("Parameters, with the errors of the last digits", heads, rows, note=note)]
-
     def advice(self, run: pg.Run) -> Sequence[str]:
         """Return how to draw from the flow, or how to train for longer if it is not good."""
         ess, is_good = pg.number_in(run.evaluation, "ess"), run.last and run.last.value("is_good")
@@ -148,6 +138,16 @@ class FitExperiment(AbstractFlowExperiment):
             f"To raise the ESS, train one more round, which takes about {more}: {again} {rounds + 1}",
             f"Or try another {pg.named('flow')}, or transform the parameters of the density.",
         ]
+
+    def tables(self, run: pg.Run) -> list[pg.ResultTable]:
+        """Return a summary of the parameters, if they have names."""
+        stored = run.evaluation.get("parameters")
+        if not isinstance(stored, Mapping) or not stored:
+            return []
+        heads, rows = table_of(dict(list(stored.items())[:_SHOWN]))
+        total = int(pg.number_in(run.evaluation, "parameters_in_all") or len(stored))
+        note = f"The first {len(rows)} of {total} numbers." if total > len(rows) else ""
+        return [pg.ResultTable("Parameters, with the errors of the last digits", heads, rows, note=note)]
 
 
 FIT = FitExperiment()
