@@ -2,11 +2,11 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Key, UInt8
 
 import pathgrad as pg
+from pathgrad._words.outcome import first_failure
 from pathgrad._words.tree import freeze
 
 from .model import Autoencoder
@@ -37,8 +37,8 @@ class Dreaming(pg.AbstractObjective):
         solve = real.solve
         if solve is not None and dream.solve is not None:
             evaluations = solve.evaluations + dream.solve.evaluations
-            solve = type(solve)(evaluations, jnp.maximum(solve.outcome, dream.solve.outcome))
-        outcome = jnp.maximum(real.outcome, dream.outcome)
+            solve = type(solve)(evaluations, first_failure(solve.outcome, dream.solve.outcome))
+        outcome = first_failure(real.outcome, dream.outcome)
         numbers = real.numbers | {"dream": freeze(dream.loss)}
         # The losses of the data alone, which can be compared with other trainings.
         loss = real.loss + dream.loss - freeze(dream.loss)
