@@ -25,6 +25,7 @@ import pathgrad as pg
 from pathgrad._runs import work
 from pathgrad._runs.provenance import provenance
 from pathgrad.experiments.vae.model import Autoencoder
+from pathgrad.experiments.vae.problem import AutoencoderProblem
 
 RATE = 0.05
 REPEATED = 10  # draws from each posterior behind a negative ELBO
@@ -48,7 +49,7 @@ def fitted(model: Autoencoder, features: Array, images: Array, steps: int) -> Ar
         features, memory = state
         gradient = jax.grad(lambda f: len(images) * negative_elbo(model, f, images, key))(features)
         updates, memory = optimizer.update(gradient, memory)
-        return (optax.apply_updates(features, updates), memory), None
+        return (features + updates, memory), None
 
     start = features, optimizer.init(features)
     return jax.lax.scan(step, start, jr.split(jr.key(1), steps))[0][0]
@@ -83,7 +84,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     given = parser.parse_args()
     run = pg.Run.open(given.run)
-    trained, data = work.trained(run), run.problem().images()
+    problem = run.problem()
+    assert isinstance(problem, AutoencoderProblem)
+    trained, data = work.trained(run), problem.images()
     model = trained.model
     if given.state == "last":
         average = trained.state.memory.average

@@ -1,6 +1,7 @@
 """ELBO and likelihood of images, against quadrature over the latent space."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -124,7 +125,8 @@ def test_where_the_posterior_is_right_a_few_draws_give_the_marginal(images):
 
     flow = AmortisedFlow(base, (), ())
     model = Autoencoder(Flat(), flow, Linear(jnp.asarray(directions)), likelihood, 2)
-    marginal = scipy.stats.multivariate_normal(cov=directions.T @ directions + sd**2 * np.eye(32))
+    covariance: Any = directions.T @ directions + sd**2 * np.eye(32)
+    marginal = scipy.stats.multivariate_normal(cov=covariance)
     for image, one in zip(
         images, importance.likelihoods(model, images, key=jr.key(2), samples=6), strict=True
     ):
