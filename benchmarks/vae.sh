@@ -26,6 +26,9 @@ case ${1:-} in
 cpu) # cpu DATASET MINUTES GRADIENT SEED: the preset for a CPU
     train "cpu$3-$2-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5"
     ;;
+nll) # nll NAME IMAGES: the likelihoods of test images too, of a run that is trained
+    taskset -c "$CORE" $PATHGRAD evaluate "$OUT/$2" --refine 4 --nll-images "$3"
+    ;;
 plain) # plain DATASET MINUTES GRADIENT SEED: the same without augmentation
     train "cpu$3-$2-plain-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5" \
         --shifts 0 --no-flips
@@ -52,7 +55,7 @@ paper) # paper DATASET GRADIENT SEED EPOCHS: the published model and training
     ;;
 *)
     echo "usage: [CORE=1] [CLOCK=cpu] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain DATASET MINUTES GRADIENT SEED" >&2
-    echo "       | parts SEED | paper DATASET GRADIENT SEED EPOCHS" >&2
+    echo "       | nll NAME IMAGES | parts SEED | paper DATASET GRADIENT SEED EPOCHS" >&2
     exit 2
     ;;
 esac

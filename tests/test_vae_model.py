@@ -16,6 +16,7 @@ from pathgrad._words.errors import UserError
 from pathgrad.experiments.vae.amortised import AmortisedFlow, LogScaleHead, VarianceHead
 from pathgrad.experiments.vae.data.datasets import Dataset
 from pathgrad.experiments.vae.data.sources import SOURCES
+from pathgrad.experiments.vae.experiment import VAE
 from pathgrad.experiments.vae.field import LowRank
 from pathgrad.experiments.vae.gates import Gates
 from pathgrad.experiments.vae.layers import Affine, GatedConvolution
@@ -161,6 +162,9 @@ def test_few_images_have_smaller_models(dataset):
     assert size(shapes_of("cpu", dataset)) < size(shapes_of("cpu", "mnist"))
     assert few.training.flips > many.training.flips
     assert (preset("tiny", dataset).training.max_seconds, few.training.max_seconds) == (20, 3600)
+    plain = dataclasses.replace(few, training=dataclasses.replace(few.training, shifts=0.0, flips=False))
+    # Settled, so that a run states it.
+    assert [VAE.settled(options)[0].training.dreams for options in (few, plain, many)] == [False, True, False]
     training = dataclasses.replace(many.training, shifts=0.0, max_seconds=None)
     assert AutoencoderOptions() == dataclasses.replace(many, training=training)
 

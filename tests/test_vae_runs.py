@@ -14,8 +14,8 @@ from pathgrad._runs.rundir import RunDir
 from pathgrad._runs.session import Session
 from pathgrad.experiments.vae import problem
 from pathgrad.experiments.vae.data.sources import SOURCES
-from pathgrad.experiments.vae.evaluation import Likelihood
 from pathgrad.experiments.vae.experiment import VAE
+from pathgrad.experiments.vae.importance import Likelihood, Solver
 from pathgrad.experiments.vae.options import AutoencoderEvaluateOptions, AutoencoderOptions, preset
 from pathgrad.experiments.vae.watch import SolverWatch, with_steps
 
@@ -128,6 +128,7 @@ def test_evaluation_is_of_the_best_epoch(run):
 def evaluated(run, monkeypatch, found, *, processes=1, seed=0):
     """What an evaluation yields, if likelihoods were to be found like this."""
     monkeypatch.setattr(problem, "likelihoods", found)
+    monkeypatch.setattr(problem, "coarsest", lambda *args, **how: Solver(1, 0.0))
     monkeypatch.setattr(jax, "process_count", lambda: processes)
     how = AutoencoderEvaluateOptions(nll_images=3, samples=50)
     told = []

@@ -15,7 +15,8 @@ from pathgrad._runs.checkpoint import load, save
 from pathgrad._train.trainer import _VALIDATION
 from pathgrad.experiments.vae.augmentation import Augmentation, draw_pixels
 from pathgrad.experiments.vae.data.datasets import Dataset
-from pathgrad.experiments.vae.evaluation import Bound
+from pathgrad.experiments.vae.dreams import _DREAM, Dreaming, made_up
+from pathgrad.experiments.vae.evaluation import Bound, prior_draws
 from pathgrad.experiments.vae.making import WarmUp, make_training
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions, NetworkOptions
 from pathgrad.experiments.vae.watch import SolverWatch, settled
@@ -159,6 +160,50 @@ def test_validation_is_the_whole_bound(trained, model):
     each = pg.ReverseKL(target)(flow, batch).each[: len(images)]
     assert found == pytest.approx(float(jnp.mean(each)), rel=1e-6)
     assert found != pytest.approx(training.validation.loss(model, 0, key=jr.key(10)), rel=1e-6)
+
+
+def test_only_the_posterior_learns_from_dreams(model):
+    """Their loss is added to the gradient, for images made up by known draws, and to nothing else."""
+    options = dataclasses.replace(PLAIN, dreams=None, kl_warmup=8)
+    dreaming = make_training(options, model, dataset_of(random_images(5))).objective
+    assert isinstance(dreaming, Dreaming)
+    assert not isinstance(
+        make_training(
+            dataclasses.replace(options, flips=True), model, dataset_of(random_images(5))
+        ).objective,
+        Dreaming,
+    )
+    batch = pg.Batch(jr.split(jr.key(4), 5), jnp.asarray(random_images(5)), 2)
+    keys = jax.vmap(lambda key: jr.split(jr.fold_in(key, _DREAM)))(batch.keys)
+    images = made_up(model, keys[:, 0])
+    dream_batch = pg.Batch(keys[:, 1], images, 2)
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+
+    @eqx.filter_jit
+    def gradients(parameters):
+        def loss(objective, batch):
+            found = jax.value_and_grad(lambda p: objective(eqx.combine(p, static), batch).loss)
+            return found(parameters)
+
+        return loss(dreaming, batch), loss(dreaming.real, batch), loss(dreaming.real, dream_batch)
+
+    (value, both), (real_value, real), (dream_value, dream) = gradients(parameters)
+    assert value == pytest.approx(real_value)
+    assert dreaming(model, batch).numbers["dream"] == pytest.approx(dream_value)
+    assert eqx.tree_equal(both.decoder, real.decoder, rtol=1e-9)
+    assert not eqx.tree_equal(dream.decoder, jax.tree.map(jnp.zeros_like, dream.decoder), atol=1e-3)
+    for part in ("encoder", "flow"):
+        summed = jax.tree.map(jnp.add, getattr(real, part), getattr(dream, part))
+        assert eqx.tree_equal(getattr(both, part), summed, rtol=1e-9, atol=1e-12)
+
+
+def test_dreams_are_draws_of_the_model(model):
+    images = np.asarray(made_up(model, jr.split(jr.key(1), 4000)), float)
+    _, means, _ = prior_draws(model, key=jr.key(2), n=4000)
+    means = np.asarray(means)
+    # Neighbouring pixels depend on each other through the latent numbers.
+    for of in (lambda x: x.mean(0), lambda x: (x[:, :, 1:] * x[:, :, :-1]).mean(0)):
+        np.testing.assert_allclose(of(images), of(means), atol=5 * 0.5 * math.sqrt(2 / 4000))
 
 
 def test_grey_images_are_drawn_black_and_white():

@@ -16,7 +16,10 @@ with glibc, start Python with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`. `benchmar
 layers one by one; with stride 2 on 14x10 there is no gain.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +28,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
+_FORWARD_ONLY = contextvars.ContextVar("forward_only", default=False)
 SIDE = 4  # values along a side of a tile
 # Points where the polynomials are evaluated, by the side of the kernel; a last point, infinity, is implied.
 POINTS = {3: (0.0, 1.0, -1.0, 2.0, -2.0), 5: (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)}
@@ -82,6 +86,16 @@ def convolve_transposed(
     return _pad(y.reshape(b, h * stride, w * stride, -1), crops)
 
 
+@contextlib.contextmanager
+def forward_only() -> Iterator[None]:
+    """Trace convolutions whose derivatives are not needed: small kernels are then left to XLA, too."""
+    token = _FORWARD_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _FORWARD_ONLY.reset(token)
+
+
 def _rewrites() -> bool:
     """Return whether to bypass XLA's convolutions: only on a CPU."""
     return jax.default_backend() == "cpu"
@@ -110,7 +124,8 @@ def _correlate(x: Array, weight: Array) -> Array:
     kh, kw, _, out = weight.shape
     if x.shape[1:3] == (kh, kw):  # one value: a matrix product
         return (x.reshape(x.shape[0], -1) @ weight.reshape(-1, out))[:, None, None]
-    if kh not in POINTS or kw not in POINTS:
+    is_small = kh <= 3 and kw <= 3
+    if kh not in POINTS or kw not in POINTS or (is_small and _FORWARD_ONLY.get()):
         return lax.conv_general_dilated(x, weight, (1, 1), "VALID", dimension_numbers=LAYOUT)
     h, w = x.shape[1] - kh + 1, x.shape[2] - kw + 1
     th, tw = -(-h // SIDE), -(-w // SIDE)

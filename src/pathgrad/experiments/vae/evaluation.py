@@ -1,7 +1,7 @@
-"""Evaluate a trained autoencoder: ELBO and likelihood of images, with exact divergences."""
+"""Evaluate a trained autoencoder: the ELBO of images, with exact divergences, and images to look at."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,13 +13,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 import pathgrad as pg
-from pathgrad._words.tree import one_draw
 
 from .model import Autoencoder
 
 Tell = Callable[[int], None]
 
-# Limit, in bytes, for the matrices of exact divergences and for the logits that are in memory at a time.
+# Limit, in bytes, for the matrices of exact divergences that are in memory at a time.
 _BYTES = 2**28
 _BATCH = 100  # the authors average over batches of this size
 
@@ -51,7 +50,7 @@ class Bound(NamedTuple):
             "failed": int(np.sum(~np.isfinite(self.each))),
             "pixels": pixels,
             "negative_elbo": float(self.each.mean()),
-            "negative_elbo_err": _error(self.each),
+            "negative_elbo_err": standard_error(self.each),
             "negative_elbo_by_batch": self.mean_of_batches(_BATCH),
             "reconstruction": float(self.reconstruction.mean()),
             "kl": float(self.kl.mean()),
@@ -65,7 +64,8 @@ class Bound(NamedTuple):
         return {"solver_shift": float(np.mean(shift)), "solver_shift_rms": float(np.sqrt(np.mean(shift**2)))}
 
 
-def _error(values: np.ndarray) -> float:
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of a mean."""
     return float(values.std() / math.sqrt(len(values)))
 
 
@@ -91,7 +91,7 @@ def negative_elbos(
     return Bound(reconstruction, kl, np.stack([b[2] for b in batches]))
 
 
-def _terms(model: Autoencoder, flow: pg.Flow, images: Array, keys: Array, chunk: int) -> tuple[Array, ...]:
+def terms(model: Autoencoder, flow: pg.Flow, images: Array, keys: Array, chunk: int) -> tuple[Array, ...]:
     """Return both terms of each negative ELBO, from one draw, and the number of field evaluations."""
     draw = flow.draw("log_q", key=keys, n=keys.shape[0], chunk=chunk)
     assert draw.log_q is not None
@@ -106,7 +106,7 @@ def _exact_terms(model: Autoencoder, images: Array, key: Any, refine: int, chunk
 
     def part(arrays, images, keys):
         model = eqx.combine(arrays, static)
-        return _terms(model, model.posterior(images).exact().refined(refine), images, keys, chunk)
+        return terms(model, model.posterior(images).exact().refined(refine), images, keys, chunk)
 
     return pg.devices.for_each_draw(part, mesh)(arrays, images, jr.split(key, images.shape[0]))
 
@@ -121,87 +121,6 @@ def divergence_error(model: Autoencoder, images: np.ndarray, *, key: Key[Array, 
     """Return the largest relative error in closed-form divergences of fields; `None` if there are none."""
     check = pg.check_divergence(eqx.filter_jit(model.posterior)(jnp.asarray(images)), key=key)
     return check.worst if check.fields else None
-
-
-class Likelihood(NamedTuple):
-    """The likelihood of one image by importance sampling."""
-
-    log_p: float  # log of the mean weight, in nats
-    effective: float  # how many equally weighted draws it is worth
-
-
-def likelihood_numbers(
-    estimates: Sequence[Likelihood], bound: np.ndarray, *, samples: int, pixels: int
-) -> dict[str, Any]:
-    """Return means over the images with a likelihood, beside their `bound`; `None` if there are none."""
-    if not estimates:
-        names = ("err", "bits_per_dim", "images", "samples", "effective_samples", "images_negative_elbo")
-        return {"nll": None} | dict.fromkeys(f"nll_{name}" for name in names)
-    nll = -np.array([one.log_p for one in estimates])
-    return {
-        "nll": float(nll.mean()),
-        "nll_err": _error(nll),
-        "nll_bits_per_dim": float(nll.mean()) / (pixels * math.log(2)),
-        "nll_images": len(estimates),
-        "nll_samples": samples,
-        "nll_effective_samples": float(np.median([one.effective for one in estimates])),
-        # For comparison with the NLL.
-        "nll_images_negative_elbo": float(bound.mean()),
-    }
-
-
-def likelihoods(
-    model: Autoencoder,
-    images: np.ndarray,
-    *,
-    key: Key[Array, ""],
-    samples: int,
-    refine: int = 1,
-    tell: Tell = lambda done: None,
-) -> Iterator[Likelihood]:
-    r"""Estimate $\ln p(x)$ of images one by one, with one chunk of draws in memory.
-
-    The log of a mean of weights is biased downwards, less so with more draws: it is a bound between the ELBO
-    and the likelihood. (With a noisy divergence it would be biased upwards, and be no bound.)
-    """
-    # Of a decoder's widest layer at full resolution.
-    numbers = math.prod(images.shape[1:]) * max(model.likelihood.outputs, 64)
-    chunk = max(1, min(samples, _BYTES // (4 * numbers)))
-    mesh = pg.devices.mesh_for(None)
-    model = pg.devices.replicated(model, mesh)
-    for i, image in enumerate(images):
-        pixels = pg.devices.replicated(jnp.asarray(image), mesh)
-        flow, image_key, parts = _flow_of_one(model, pixels), jr.fold_in(key, i), []
-        for j in range(math.ceil(samples / chunk)):
-            part_key = pg.devices.replicated(jr.fold_in(image_key, j), mesh)
-            part = _log_weights(model, flow, pixels, part_key, refine, chunk, mesh)
-            parts.append(np.asarray(part, np.float64))
-            tell(i * samples + min(samples, (j + 1) * chunk))
-        log_weight = np.concatenate(parts)[:samples]
-        weight = np.exp(log_weight - log_weight.max())
-        effective = weight.sum() ** 2 / np.square(weight).sum()
-        yield Likelihood(float(log_weight.max() + np.log(weight.mean())), float(effective))
-
-
-@eqx.filter_jit
-def _flow_of_one(model: Autoencoder, image: Array) -> pg.Flow:
-    """Return the flow of one image, from which any number of draws can be taken."""
-    return one_draw(model.posterior(image[None]).exact())
-
-
-@eqx.filter_jit
-def _log_weights(
-    model: Autoencoder, flow: pg.Flow, image: Array, key: Any, refine: int, n: int, mesh: Mesh | None
-) -> Float[Array, " draw"]:
-    arrays, static = eqx.partition((model, flow, image), eqx.is_array)
-
-    def part(arrays, keys):
-        model, flow, image = eqx.combine(arrays, static)
-        images = jnp.broadcast_to(image, (keys.shape[0], *image.shape))
-        reconstruction, kl, _ = _terms(model, flow.refined(refine), images, keys, keys.shape[0])
-        return -(reconstruction + kl)
-
-    return pg.devices.for_each_draw(part, mesh)(arrays, jr.split(key, n))
 
 
 @eqx.filter_jit

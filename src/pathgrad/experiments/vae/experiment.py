@@ -63,6 +63,9 @@ class VaeExperiment(pg.AbstractExperiment):
         if options.data is not None:  # a run may be evaluated from another directory
             data = str(Path(options.data).expanduser().resolve())
             options = dataclasses.replace(options, data=data)
+        # A run states what was done.
+        training = dataclasses.replace(options.training, dreams=options.training.is_dreaming)
+        options = dataclasses.replace(options, training=training)
         dataset = resolve(options.dataset, data_folder(options.data))
         if dataset == options.dataset:
             return options, []

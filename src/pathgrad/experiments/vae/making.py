@@ -15,6 +15,7 @@ from ..flows.making import ADJOINTS, ESTIMATORS, make_divergence, make_integrato
 from .amortised import AmortisedFlow, LogScaleHead, VarianceHead
 from .augmentation import Augmentation, draw_pixels
 from .data.datasets import Dataset
+from .dreams import Dreaming
 from .field import LowRank
 from .gates import Gates
 from .layers import Affine
@@ -75,9 +76,10 @@ def make_training(options: AutoencoderTrainOptions, model: Autoencoder, dataset:
     epoch = data.steps_per_epoch(options.batch)
     warm_up = WarmUp(options.kl_warmup, options.warmup_epochs, epoch)
     every = -(-options.validate // epoch) * epoch
+    elbo = pg.NegativeELBO(data, ESTIMATORS[options.estimator](), warm_up)
     return pg.Training(
         with_first_bias(model, dataset),
-        pg.NegativeELBO(data, ESTIMATORS[options.estimator](), warm_up),
+        Dreaming(elbo) if options.is_dreaming else elbo,
         pg.FirstOrder(
             _optimizer(options),
             options.batch,

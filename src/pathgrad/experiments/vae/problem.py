@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,8 @@ from pathgrad._data.files import data_folder
 
 from .data.datasets import Dataset, load
 from .data.sources import find
-from .evaluation import (
-    Likelihood,
-    divergence_error,
-    likelihood_numbers,
-    likelihoods,
-    negative_elbos,
-    prior_draws,
-    reconstructions,
-    traversals,
-)
+from .evaluation import divergence_error, negative_elbos, prior_draws, reconstructions, traversals
+from .importance import Likelihood, Solver, coarsest, likelihood_numbers, likelihoods
 from .making import check_training, make_model, make_training
 from .model import Autoencoder
 from .options import AutoencoderEvaluateOptions, AutoencoderOptions, check_least, known_of
@@ -38,6 +31,7 @@ _FEW = 100  # images for the check of the solver
 _CHECKED = 16  # images for the check of divergences
 _MOVED = 6  # latent numbers that are moved for the figure
 _PLACES = np.linspace(-2.5, 2.5, 9, dtype=np.float32)  # to which they are moved, in sd of the prior
+_SAVED_EVERY = 120.0  # seconds between two savings of the likelihoods so far
 _AT_ONCE = 250  # draws from the prior at a time
 
 
@@ -108,20 +102,8 @@ class AutoencoderProblem(pg.AbstractProblem):
         }
         draws = known_of(images.name).samples if how.samples is None else how.samples
         yield _judged(numbers, arrays, [], np.arange(0), draws)
-        if not how.nll_images:
-            return
-        rows, estimates = _chosen(test, how.nll_images, 0), []
-
-        def report(done: int) -> None:
-            tell("NLL, draws", done, len(rows) * draws)
-
-        stream = likelihoods(model, test[rows], key=keys[1], samples=draws, refine=refine, tell=report)
-        try:
-            estimates.extend(stream)
-        except KeyboardInterrupt:
-            if jax.process_count() > 1:  # the other processes are at another image, and would wait forever
-                raise
-        yield _judged(numbers, arrays, estimates, rows[: len(estimates)], draws)
+        if how.nll_images:
+            yield from _with_likelihoods(model, test, how.nll_images, draws, keys[1], numbers, arrays, tell)
 
     def _place(self, trained: pg.Trained, images: Dataset) -> dict[str, Any]:
         """Return which step is evaluated: the best, or the last if there was no validation yet."""
@@ -167,17 +149,56 @@ def _chosen(images: np.ndarray, wanted: int, seed: int) -> np.ndarray:
     return np.sort(np.random.RandomState(seed).permutation(len(images))[:wanted])
 
 
+def _with_likelihoods(
+    model: Autoencoder,
+    test: np.ndarray,
+    wanted: int,
+    draws: int,
+    key: Key[Array, ""],
+    numbers: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    tell: Callable[[str, int, int], None],
+) -> Iterator[pg.Findings]:
+    """Yield the findings again with the likelihoods so far, every few minutes and at the end."""
+    rows, estimates, solver = _chosen(test, wanted, 0), [], None
+
+    def findings() -> pg.Findings:
+        return _judged(numbers, arrays, estimates, rows[: len(estimates)], draws, solver)
+
+    def report(done: int) -> None:
+        tell("NLL, images", done // draws, len(rows))
+
+    saved = time.monotonic()
+    try:
+        solver = coarsest(
+            model, test[rows], key=key, samples=draws, tell=lambda n: tell("NLL, solver check", n, n)
+        )
+        more = {"samples": draws, "refine": solver.refine, "rows": rows}
+        for one in likelihoods(model, test[rows], key=key, tell=report, **more):
+            estimates.append(one)
+            if time.monotonic() - saved > _SAVED_EVERY:
+                saved = time.monotonic()
+                yield findings()
+    except KeyboardInterrupt:
+        if jax.process_count() > 1:  # the other processes are at another image, and would wait forever
+            raise
+    yield findings()
+
+
 def _judged(
     numbers: dict[str, Any],
     arrays: dict[str, np.ndarray],
     estimates: list[Likelihood],
     rows: np.ndarray,
     draws: int,
+    solver: Solver | None = None,
 ) -> pg.Findings:
     """Add the likelihoods so far, and the verdict on all results."""
     bound = arrays["negative_elbo"][rows]
-    results = numbers | likelihood_numbers(estimates, bound, samples=draws, pixels=numbers["pixels"])
+    pixels = numbers["pixels"]
+    results = numbers | likelihood_numbers(estimates, bound, solver, samples=draws, pixels=pixels)
     verdict = judge(results)
     results |= {"verdict": verdict.to_json(), "warnings": verdict.explain(results)}
-    nll = -np.array([one.log_p for one in estimates])
-    return pg.Findings(results, arrays | {"nll": nll, "nll_image": rows})
+    found = {"nll": -np.array([one.log_p for one in estimates]), "nll_image": rows}
+    found["nll_effective"] = np.array([one.effective for one in estimates])
+    return pg.Findings(results, arrays | found)
