@@ -232,7 +232,7 @@ def markdown(records: dict[str, dict[str, Record]]) -> str:
             cost = [f"{record['gradients']:,.0f}", f"{record['cpu_seconds']:.1f}"]
             rows.append([record["text"], *lost, str(record["called"]), str(record["runs"]), share, *cost])
         lines += [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in rows), ""]
-    commits = sorted({str(record["commit"]) for part in records.values() for record in part.values()})
+    commits = sorted({str(record["commit"])[:7] for part in records.values() for record in part.values()})
     commands = sorted({record["command"] for part in records.values() for record in part.values()})
     made = f"Made by {', '.join(f'`{c}`' for c in commands)} at {', '.join(f'`{c}`' for c in commits)}."
     return "\n".join([*lines, made, ""])

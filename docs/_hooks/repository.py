@@ -20,6 +20,7 @@ PAGES = (
     "results/README.md",
     "results/targets/README.md",
     "results/targets/targets.md",
+    "results/modes/modes.md",
     "results/phi4/README.md",
     "results/phi4/second_order.md",
     "results/vae/README.md",

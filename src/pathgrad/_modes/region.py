@@ -11,6 +11,7 @@ from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian
 from .._words.errors import UserError
 
+FITTED = 200  # dimensions up to which coordinates are correlated, and a Gaussian is fitted by gradients
 _RATIO = 20.0  # how far p / q must be above its mean, at least, for a point to be lost
 _DEVIATIONS = 3.0  # and how many standard deviations of log p - log q above what it is for draws of p
 _WIDER = 1.3  # half of the draws by which a region is measured are wider
@@ -86,7 +87,10 @@ class Seen(NamedTuple):
 
 
 def moments(x: np.ndarray, weight: np.ndarray | None = None) -> FullGaussian:
-    """Return the Gaussian with mean and covariance of some points; of few, hardly their correlations."""
+    """Return the Gaussian with mean and covariance of some points.
+
+    Of few points, hardly their correlations are kept; in many dimensions none, which would be expensive.
+    """
     share = np.full(len(x), 1 / len(x)) if weight is None else weight / weight.sum()
     n, dim = 1 / float(np.sum(share**2)), x.shape[1]
     mean = share @ x
@@ -94,7 +98,7 @@ def moments(x: np.ndarray, weight: np.ndarray | None = None) -> FullGaussian:
     covariance = (moved * share[:, None]).T @ moved * n / max(1.0, n - 1)
     variance = np.diag(covariance)
     variance = np.where(variance > 0, variance, 1e-12 * (1 + mean**2))
-    kept = 1 - min(1.0, dim / n)
+    kept = 1 - min(1.0, dim / n) if dim <= FITTED else 0.0
     covariance = kept * covariance + np.diag((1 - kept) * variance + 1e-9 * variance)
     return FullGaussian(mean, np.linalg.cholesky(covariance))
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
-from .._flow.transforms import FullAffine
+from .._flow.transforms import FullAffine, LowRankAffine
 from .._flow.whitened import Whitened
 from .._ingredients.target import Target
 from .._numbers.evaluate import weighted_draws
@@ -20,7 +20,7 @@ from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian, Look, balanced_draws
 from .chains import LEAPFROGS, Chains, Ends
-from .region import Measured, Seen, measure, moments, squared_distances
+from .region import FITTED, Measured, Seen, measure, moments, squared_distances
 
 SPREADS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # in units of the flow's own standard deviations
 _TEMPERATURES, _FEWEST = 64, 16
@@ -110,7 +110,8 @@ class _Search:
         self.own = self.seen.standardised(x)
         self.rng = np.random.default_rng(np.asarray(jr.key_data(noise_key)).ravel())
         frame = self.seen.frame
-        to_target = FullAffine(frame.mean.reshape(self.shape), frame.factor)
+        mean, scale = frame.mean.reshape(self.shape), frame.deviation.reshape(self.shape)
+        to_target = FullAffine(mean, frame.factor) if self.dim <= FITTED else LowRankAffine(mean, scale)
         self.evaluate = Evaluator(Whitened(target, to_target), self.shape)
         self.chains = Chains(self.evaluate, self.rng)
         self.found: list[tuple[FullGaussian, Region]] = []
@@ -155,7 +156,7 @@ class _Search:
 
     def regions(self, ends: Ends, is_lost: np.ndarray) -> list[Region]:
         """Measure what is lost around the ends of chains, until that is enough."""
-        is_open, failures = is_lost.copy() if self.dim <= _FITTED else np.zeros_like(is_lost), 0
+        is_open, failures = is_lost.copy() if self.dim <= FITTED else np.zeros_like(is_lost), 0
         z = balanced_draws(max(256, 4 * self.dim), self.dim, self.rng) if is_open.any() else np.empty(0)
         for _ in range(_TRIES):
             if not is_open.any() or failures == _FAILURES or self._is_enough:

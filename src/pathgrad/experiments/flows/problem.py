@@ -16,6 +16,7 @@ from .draws import read_draws
 from .experiment import FlowEvaluateOptions
 
 _SEARCH = 2**30 + 3  # folded into the key
+_SEARCHED = 2**12  # draws that a search begins with, where no figure shows them
 _SHOWN = 2**14  # draws stored in evaluation.npz
 _GRID = 80  # points along each axis for the contours of the target
 
@@ -164,15 +165,16 @@ def with_contours(kept: dict[str, np.ndarray], target: pg.Target) -> dict[str, n
 def _collect(
     chunks: Iterator[dict[str, np.ndarray]], measurement: Measurement | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Go through the chunks once; return all weights, and as many draws as a figure shows."""
+    """Go through the chunks once; return all weights, and as many draws as a figure or a search needs."""
+    most = _SHOWN if measurement is None else _SEARCHED
     log_weight, evaluations, shown = [], [], []
     for chunk in chunks:
         log_weight.append(chunk["log_weight"])
         evaluations.append(chunk["evaluations"])
         if measurement is not None:
             measurement.add(chunk)
-        elif sum(map(len, shown)) < _SHOWN:
+        if sum(map(len, shown)) < most:
             shown.append(chunk["x"])
     draws = {"evaluations": np.stack(evaluations), "log_weight": np.concatenate(log_weight)}
-    x = np.concatenate(shown)[:_SHOWN] if shown else np.empty((0, 1))
+    x = np.concatenate(shown)[:most]
     return draws, {"x": x, "log_weight": draws["log_weight"][: len(x)]}
