@@ -12,6 +12,8 @@ import pathgrad as pg
 from pathgrad._default.inside import Inside
 from pathgrad._default.modes import with_search
 from pathgrad._numbers.target_draws import _bridge
+from pathgrad._train.warm_start.outcome import StartKind, StartOutcome
+from pathgrad._train.warm_start.warm_start import LocalMode, WarmStart
 
 FEW = 16_128  # gradients: 60 chains
 
@@ -139,7 +141,9 @@ def test_what_a_fit_has_lost_is_told_in_the_coordinates_of_the_target(knows):
 
     inside = Inside(pg.LogDensity(log_prob, (2,)), is_mapped=True, centre=25.0, is_double=False)
     found: Any = inside.shifted(pg.evaluate(*inside.of(flow), key=jr.key(0), n=1000))
-    found = with_search(found, flow, inside, [place] if knows else [], key=jr.key(1), gradients=1000)
+    modes = (LocalMode(to_target, place, np.full(2, width), 0.0),) if knows else ()
+    start = WarmStart(to_target, 0.0, 0.0, StartKind.FULL, StartOutcome.CONVERGED, modes, 0.0, 0, 0.0, 0.0)
+    found = with_search(found, flow, inside, start, key=jr.key(1), gradients=1000)
     if not knows:
         assert (found.lost, found.lost_point) == (0.0, None)
         return

@@ -135,7 +135,9 @@ class _Search:
         for i in range(0, len(x), _AT_ONCE):
             part = x[i : i + _AT_ONCE]
             full = np.concatenate([part, np.broadcast_to(part[-1], (_AT_ONCE - len(part), self.dim))])
-            log_q = self.flow.log_prob(jnp.asarray(full.reshape(-1, *self.shape), float), throw=False)
+            with np.errstate(over="ignore"):  # beyond single precision q is zero
+                single = jnp.asarray(full.reshape(-1, *self.shape), float)
+            log_q = self.flow.log_prob(single, throw=False)
             parts.append(np.asarray(log_q, float)[: len(part)])
         return np.concatenate(parts) + self.seen.frame.log_det
 

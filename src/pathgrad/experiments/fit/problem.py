@@ -13,7 +13,7 @@ from pathgrad._default.contender import parts_of
 from pathgrad._default.inside import Inside
 from pathgrad._default.kinds import new_flow
 from pathgrad._default.looks import Look, Looks, gains_by_defence
-from pathgrad._ingredients.inspection import shape_of
+from pathgrad._default.pipeline import shape_of
 
 from ..flows.draws import read_draws
 from ..flows.experiment import FlowEvaluateOptions
