@@ -15,7 +15,8 @@ import optax
 import pathgrad as pg
 from pathgrad._train import blocks
 from pathgrad.experiments.vae.data.datasets import Dataset
-from pathgrad.experiments.vae.evaluation import likelihoods, negative_elbos
+from pathgrad.experiments.vae.evaluation import negative_elbos
+from pathgrad.experiments.vae.importance import likelihoods
 from pathgrad.experiments.vae.making import make_training
 from pathgrad.experiments.vae.options import AutoencoderTrainOptions
 
