@@ -203,7 +203,9 @@ def test_words_are_made_from_the_numbers():
     assert row[1] == "good: k-hat 0.20; weighted averages and their error bars can be trusted."
     # So do chains that start outside the flow's own draws, whether they find something or nothing.
     (row,) = told(FINE | LOST | {"lost": 0.0099})
-    assert row[1].endswith("trusted, as far as its own draws and 252 chains from outside them can tell.")
+    assert row[1].endswith(
+        "trusted, as far as the flow's own draws and 252 chains from outside them can tell."
+    )
     (row,) = told(FINE | LOST)
     assert (
         "found 25.0% of the target's mass where the flow has far too little, such as around (1.5, -20)."

@@ -230,7 +230,7 @@ def _trusted(numbers: Numbers) -> str:
     limits = "" if is_checked else ", as far as the flow's own draws can tell"
     chains = _number(numbers, "chains", 0.0)
     if limits and chains > 0:  # which have found nothing, or the numbers would not be good
-        limits = f", as far as its own draws and {chains:.0f} chains from outside them can tell"
+        limits = f"{limits.removesuffix(' can tell')} and {chains:.0f} chains from outside them can tell"
     return f"{shape}; weighted averages and their error bars can be trusted{limits}."
 
 
