@@ -33,6 +33,10 @@ plain) # plain DATASET MINUTES GRADIENT SEED: the same without augmentation
     train "cpu$3-$2-plain-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5" \
         --shifts 0 --no-flips
     ;;
+dreams) # dreams DATASET MINUTES GRADIENT SEED: the preset, with augmentation, and with dreams too
+    train "cpu$3-$2-dreams-$4-s$5" --dataset "$2" --max-seconds $(($3 * 60)) --estimator "$4" --seed "$5" \
+        --dreams True
+    ;;
 parts) # parts SEED: what each part of the preset is worth, on MNIST in five minutes
     part() {
         name=$1
@@ -54,7 +58,7 @@ paper) # paper DATASET GRADIENT SEED EPOCHS: the published model and training
     train "paper-$2-$3-s$4" --dataset "$2" --preset paper --estimator "$3" --seed "$4" --epochs "$5"
     ;;
 *)
-    echo "usage: [CORE=1] [CLOCK=cpu] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain DATASET MINUTES GRADIENT SEED" >&2
+    echo "usage: [CORE=1] [CLOCK=cpu] benchmarks/vae.sh cpu DATASET MINUTES GRADIENT SEED | plain ... | dreams ..." >&2
     echo "       | nll NAME IMAGES | parts SEED | paper DATASET GRADIENT SEED EPOCHS" >&2
     exit 2
     ;;
