@@ -223,6 +223,8 @@ def markdown(records: dict[str, dict[str, Record]]) -> str:
     lines = ["# Lost modes", ""]
     titles = {"planted": "Planted collapses", "hidden": "What cannot be found", "good": "Good fits"}
     for kind, title in titles.items():
+        if not records[kind]:
+            continue
         head = ["lost", *(["lost, %"] if kind != "good" else []), "called", "of", "median share found, %"]
         head[0] = "fit" if kind == "good" else head[0]
         rows = [[*head, "gradients", "CPU s"], ["---"] * (len(head) + 2)]

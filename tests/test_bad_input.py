@@ -86,6 +86,9 @@ def test_an_index_beyond_the_end_is_found(name):
 def test_what_is_right_passes_inspection():
     good = lambda x: x[-1] * x[0] + jnp.sum(x[jnp.array([1, 0, -2])]) + jnp.asarray(COLUMN)[1, 2]  # noqa: E731
     inspect_target(pg.LogDensity(good, (2,)), (2,))
+    # Beyond the end on purpose: nothing is there, as at the open ends of a chain.
+    open_ended = lambda x: jnp.sum(x.at[jnp.array([0, 2])].get(mode="fill", fill_value=0.0) * x)  # noqa: E731
+    inspect_target(pg.LogDensity(open_ended, (2,)), (2,))
 
 
 def test_a_density_without_gradient_is_refused():

@@ -11,7 +11,7 @@ import pytest
 import pathgrad as pg
 from pathgrad._default.inside import Inside
 from pathgrad._default.modes import with_search
-from pathgrad._numbers.target_draws import _bridge
+from pathgrad._numbers.target_draws import _bridge, from_target_draws
 from pathgrad._train.warm_start.outcome import StartKind, StartOutcome
 from pathgrad._train.warm_start.warm_start import LocalMode, WarmStart
 
@@ -95,6 +95,23 @@ def test_a_needle_is_found_only_by_those_who_know_where_it_is():
     assert blind.share == 0.0
     told = pg.search_modes(standard(6), target, key=jr.key(6), gradients=1000, points=[np.full(6, 5.0005)])
     assert abs(told.share - 0.5) < 5 * told.share_err < 0.05
+
+
+def test_a_mode_that_outweighs_the_flow_beyond_all_numbers_is_found():
+    def log_prob(x):
+        return jnp.logaddexp(-0.5 * jnp.sum(x**2), 500.0 - 0.5 * jnp.sum((x - 30.0) ** 2))
+
+    # The size of the search above, whose programs are compiled.
+    found = pg.search_modes(standard(2), pg.LogDensity(log_prob, (2,)), key=jr.key(7), gradients=FEW)
+    assert found.share == pytest.approx(1.0)
+    np.testing.assert_allclose(found.regions[0].point, 30.0, atol=2.0)
+
+
+def test_a_draw_of_the_target_where_the_flow_has_nothing_is_a_missed_mode():
+    own = np.random.default_rng(0).standard_normal(100)
+    for nothing in (np.inf, np.nan):
+        found = from_target_draws(np.append(own, nothing), own)
+        assert (found["forward_ess"], found["eubo"]) == (0.0, np.inf)
 
 
 def test_draws_of_the_target_bound_log_z_from_above():

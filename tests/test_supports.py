@@ -112,6 +112,9 @@ def test_far_out_in_single_precision(name):
         if name == "interval":
             low, high = LOW.astype(np.float32), HIGH.astype(np.float32)
             assert np.isfinite(np.log(value - low) + np.log(high - value)).all()
+        elif name in ("above", "below"):
+            bound = np.float32(-2.5 if name == "above" else 0.3)
+            assert np.isfinite(np.log(abs(value - bound))).all()
         elif name.startswith("simplex") or name == "positive":
             assert np.isfinite(np.log(value)).all()
 

@@ -205,7 +205,8 @@ class Pipeline:
         if start is not None and start.pace > 0:  # and known
             n = max(_FEWEST, min(n, int(_LONGEST_STEP / start.pace)))
             first = int(max(_SHORTEST, min(first, _FIRST_SHARE * self.clock.left / (n * start.pace))))
-            if _SHORTEST_FIT * start.pace > self.clock.left:
+            # Compiling alone may have used up the time, which is not the target's fault.
+            if _SHORTEST_FIT * start.pace > max(self.clock.left, 0.5 * self.clock.limit):
                 self._refuse_pace(start.pace)
         return self.recipe.n or n, self.recipe.first or first
 

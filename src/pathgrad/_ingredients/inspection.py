@@ -1,6 +1,7 @@
 """A first look at a target that somebody has written: can it be fitted at all?"""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -8,12 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import checkify
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.lax import GatherScatterMode
 
 from .._words.errors import ArgumentError, UserError, named
 from .._words.text import first_line
 from .target import LogDensity, Target, check_density
 
 _INDEXING = ("dynamic_slice", "gather", "scatter", "dynamic_update_slice")
+# Whoever asks for these wants to read beyond the end: JAX does something sensible there.
+_MEANT = {GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP}
 
 
 def shape_of(target: Any) -> tuple[int, ...]:
@@ -60,7 +64,8 @@ def _check_gradient(target: Target, point: Any) -> None:
 def _check_indices(target: Target, point: Any) -> None:
     """Raise if an index is too large. JAX would take the last entry instead, without a word."""
     try:
-        if not _has_indices(jax.make_jaxpr(target.log_prob)(point).jaxpr):
+        modes = set(_lookups(jax.make_jaxpr(target.log_prob)(point).jaxpr))
+        if not modes or modes & _MEANT:
             return
         checked = checkify.checkify(target.log_prob, errors=checkify.index_checks)
         found = jax.jit(checked)(point)[0].get()
@@ -75,15 +80,15 @@ def _check_indices(target: Target, point: Any) -> None:
         )
 
 
-def _has_indices(jaxpr: Jaxpr) -> bool:
-    """Say whether a program looks up entries by numbers that it computes or was given."""
+def _lookups(jaxpr: Jaxpr) -> Iterator[Any]:
+    """Yield, for each place where a program looks up entries, what is to happen beyond the end."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in _INDEXING:
-            return True
+            yield equation.params.get("mode")
         inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program)
-        if any(_has_indices(getattr(one, "jaxpr", one)) for one in inner if _is_program(one)):
-            return True
-    return False
+        for one in inner:
+            if _is_program(one):
+                yield from _lookups(getattr(one, "jaxpr", one))
 
 
 def _is_program(value: Any) -> bool:

@@ -1,1 +1,1 @@
-"""The search of regions that a flow has lost: it starts outside the flow's own draws."""
+"""The search for regions that a flow has lost: it starts outside the flow's own draws."""

@@ -120,7 +120,7 @@ class Chains:
                 now = self._at(now.u + step * momentum)
                 momentum = momentum + 0.5 * step * (warmth * now.slope - pull * now.u)
             gain = before - energy(now, momentum)
-            return now, np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0.0)), 0.0)
+            return now, np.where(np.isnan(gain), 0.0, np.exp(np.minimum(gain, 0.0)))
 
 
 def _adapted(factor: np.ndarray, likely: np.ndarray) -> np.ndarray:

@@ -120,7 +120,9 @@ def measure(
         log_p = evaluate(x).log_p
         over = excess(x, log_p)
         is_lost = over > seen.limit
-        mass = np.where(is_lost, np.exp(np.minimum(log_p - log_r - seen.log_z, 600.0)), 0.0)
+        mass = np.where(
+            is_lost, np.exp(np.minimum(log_p - log_r - seen.log_z, 300.0)), 0.0
+        )  # its square is finite
     regions = []
     for k in range(len(gaussians)):
         lost_here, here = is_lost & (origin == k), np.where(origin == k, mass, 0.0)

@@ -28,9 +28,6 @@ _FEWEST_CHAINS = 4  # from each spread, below which there are fewer temperatures
 _OWN = 2048  # draws of the flow, at least
 _AT_ONCE = 256  # points whose log q is computed at once
 _TRIES, _FAILURES = 12, 4  # places where a Gaussian is fitted, and how many of them in a row may be nothing
-_FITTED = (
-    200  # dimensions up to which a Gaussian is fitted to the target's gradients; beyond, to ends of chains
-)
 _NARROW, _WIDTHS = 0.3, 5  # width of the first Gaussian there, in units of the flow's; and how many to try
 _PROBES = 32  # draws by which a width is chosen
 _CLEAR, _EFFECTIVE = 0.01, 5.0  # share of the mass, and draws that it rests on, for a region to count
@@ -52,10 +49,11 @@ def search_modes(
     """Search for regions of a target that a flow has lost, by starting outside its own draws.
 
     Draws of the flow are moved away from its mean, by factors of 2 to 100, and from there chains are cooled
-    down to the target. Some end where the flow has far less mass than its own draws lead to expect: `log p -
-    log q` is at least three above its mean. Around such ends the target is fitted by Gaussians, and the mass
-    that is lost there is measured by fresh draws of these. So it does not matter that chains come to places
-    without mass, as they do for funnels and bananas: only mass counts.
+    down to the target. Some end where the flow has far less mass than its own draws lead to expect: p / q is
+    at least twenty times its mean, or three standard deviations above what is usual. Around such ends the
+    target is fitted by Gaussians, and the mass that is lost there is measured by fresh draws of these. So it
+    does not matter that chains come to places without mass, as they do for funnels and bananas: only mass
+    counts. If several modes are lost, the search ends once it has found as much as the flow covers.
 
     It cannot find a region that chains pass by: one that is much narrower than the flow is, in several
     dimensions, or behind others that catch all chains.
@@ -65,7 +63,8 @@ def search_modes(
         target: An object with `log_prob(x)` for one point.
         key: Source of all noise.
         gradients: How many gradients of the target the chains may compute, which says how many chains there
-            are. Where some end outside the flow, up to twice as many more go into measuring what is there.
+            are. Where some end outside the flow, measuring what is there takes more: some thousand for each
+            place, and no further place is looked at after twice as many in all.
         points: Further places to look at, with the shape of points, batch axis first: where other fits, or
             other climbs of a warm start, have ended.
         draws: Weighted draws of that flow, with `x` and `log_weight`, if you have some thousands already.
@@ -192,11 +191,12 @@ class _Search:
             return []
         regions = self._measured(gaussians).regions
         total = 1 + math.fsum(region.share for region in regions)
+        error = math.hypot(*(region.share_err for region in regions))
         place, volume = self.seen.frame.points, self.seen.frame.log_det
         return [
             Region(
                 place(r.point[None])[0].reshape(self.shape),
-                *(r.log_p - volume, r.log_q - volume, r.share / total, r.share_err / total**2),
+                *(r.log_p - volume, r.log_q - volume, r.share / total, _error_of_share(r, total, error)),
             )
             for r in regions
             if r.share > _CLEAR * total
@@ -231,3 +231,10 @@ class _Search:
         """Return the Gaussian with the moments of a region of any shape, for which chains stay inside."""
         chosen = points[self.rng.integers(len(points), size=self.confined)]
         return moments(self.chains.confined(chosen, self.is_lost, _CONFINED).u)
+
+
+def _error_of_share(region: Region, total: float, error: float) -> float:
+    """Return the error of a region's share, given the mass of everything and the error of all regions."""
+    others = math.sqrt(max(0.0, error * error - region.share_err * region.share_err))
+    own, rest = region.share_err * (total - region.share), region.share * others
+    return math.hypot(own / total, rest / total) / total

@@ -93,9 +93,9 @@ class _Bounded(AbstractSupport):
         # An exponential that is zero would make logarithms infinite.
         away = jnp.maximum(jnp.exp(free), _tiny(free))
         if high is None:
-            return low + away, jnp.sum(free)
+            return jnp.maximum(low + away, jnp.nextafter(low, jnp.inf)), jnp.sum(free)
         if low is None:
-            return high - away, jnp.sum(free)
+            return jnp.minimum(high - away, jnp.nextafter(high, -jnp.inf)), jnp.sum(free)
         width = _width(low, high)
         value = jnp.where(free > 0, high - width * jax.nn.sigmoid(-free), low + width * jax.nn.sigmoid(free))
         log_det = jnp.log(width) - jax.nn.softplus(free) - jax.nn.softplus(-free)
@@ -239,10 +239,14 @@ def bounded(low: Bound = None, high: Bound = None, shape: Shape = ()) -> Abstrac
     """
     if low is None and high is None:
         raise ArgumentError(f"Give {named('low')}, {named('high')} or both; without bounds, write `real()`.")
+    for name, bound in (("low", low), ("high", high)):
+        if not callable(bound) and bound is not None and not np.isfinite(bound).all():
+            raise ArgumentError(f"{named(name)} must be finite, got {bound}. Leave out what bounds nothing.")
     numbers = not callable(low) and not callable(high) and low is not None and high is not None
     if numbers and not np.all(np.asarray(low) < np.asarray(high)):  # pyright: ignore
         raise ArgumentError(f"{named('low')} must be below {named('high')}, got {low} and {high}.")
-    return _Bounded(low=low, high=high, shape=_shape(shape))
+    arrays = [np.shape(bound) for bound in (low, high) if not callable(bound) and bound is not None]
+    return _Bounded(low=low, high=high, shape=_shape(shape) or np.broadcast_shapes(*arrays))
 
 
 def ordered(size: int, shape: Shape = ()) -> AbstractSupport:

@@ -42,7 +42,8 @@ class Summary:
     def __getitem__(self, name: str) -> dict[str, float]:
         """Return the numbers of one parameter by their names."""
         if name not in self.names:
-            raise KeyError(f"There is no parameter {name!r}. There are {', '.join(self.names[:8])}, ...")
+            some = ", ".join(self.names[:8]) + (", ..." if len(self) > 8 else "")
+            raise KeyError(f"There is no parameter {name!r}. There are {some}.")
         return self._row(self.names.index(name))
 
     def __len__(self) -> int:
@@ -101,6 +102,9 @@ def summarise(
     count = len(np.asarray(draws["log_weight"]))
     columns = np.concatenate([np.asarray(v, np.float64).reshape(count, -1) for v in values.values()], axis=1)
     weight = smoothed_weights(draws["log_weight"])
+    columns = np.where(
+        weight[:, None] == 0, 0.0, columns
+    )  # where the target has no mass, they may be anything
     mean = weight @ columns
     off = columns - mean
     squares = off**2

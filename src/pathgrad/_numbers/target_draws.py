@@ -94,11 +94,15 @@ def from_target_draws(forward: np.ndarray, own: np.ndarray) -> dict[str, float]:
 
     Errors take the draws of the target for independent; those of a Markov chain tell less.
     """
+    # Where its density cannot even be computed, the flow is as good as zero.
+    forward = np.where(np.isnan(forward), np.inf, forward)
     both, error = _bridge(forward, own)
+    is_covered = bool(np.isfinite(forward).all())
+    shifted = jnp.asarray(forward - forward.max() if is_covered else forward)
     return {
-        "forward_ess": float(metrics.forward_ess(jnp.asarray(forward - forward.max()))),
+        "forward_ess": float(metrics.forward_ess(shifted)),
         "eubo": float(forward.mean()),
-        "eubo_err": float(forward.std() / math.sqrt(max(1, len(forward) - 1))),
+        "eubo_err": float(forward.std() / math.sqrt(max(1, len(forward) - 1))) if is_covered else math.inf,
         "log_z_both": both,
         "log_z_both_err": error,
     }

@@ -134,9 +134,9 @@ class Reason(AbstractReason):
     LOST_REGION = (
         Level.UNRELIABLE,
         "a lost region",
-        "A search that started outside the flow's own draws found {lost:.1%} of the target's mass where the "
-        "flow has far too little, such as around {lost_where}. Averages and log Z leave that out. Start from "
-        "a base that covers it, such as a mixture with a component there.",
+        "A search that started outside the flow's own draws found at least {lost:.1%} of the target's mass "
+        "where the flow has far too little, such as around {lost_where}. Averages and log Z leave that out. "
+        "Start from a base that covers it, such as a mixture with a component there.",
     )
     COARSE_SOLVER = (
         Level.UNRELIABLE,

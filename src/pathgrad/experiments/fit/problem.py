@@ -135,8 +135,10 @@ class FitProblem(pg.AbstractProblem):
                 away = pg.Distances.between(x, read_draws(how.draws, flow.shape))
                 shifted |= {"distances": dataclasses.asdict(away), **away.worst()}
             kept = {"x": x, "log_weight": arrays["log_weight"]}
-            named = parameters_of(self.target, kept)
-            yield pg.Findings(numbers | shifted | named, with_contours(kept, self.target))
+            found = numbers | shifted | parameters_of(self.target, kept)
+            if (verdict := pg.Verdict.from_json(found["verdict"])) is not None:
+                found["warnings"] = verdict.explain(found)  # which may name the point
+            yield pg.Findings(found, with_contours(kept, self.target))
 
     def sample(
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None

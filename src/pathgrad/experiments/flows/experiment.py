@@ -42,10 +42,11 @@ class FlowEvaluateOptions:
     mode_search: bool = True
     """Do not look for modes that the flow has lost. The search takes some seconds: chains start outside the
     flow's draws, with as many gradients of the target as there are samples, at most 64,512; where some end
-    outside the flow, up to twice as many more."""
+    outside the flow, measuring what is there takes as many again."""
     draws: str | None = None
-    """A file with draws of the target from elsewhere, one row for each (.npy or .csv): they show what the
-    flow has missed, and give an upper bound on log Z."""
+    """A file with draws of the target from elsewhere, one row for each (.npy or .csv), in the coordinates of
+    the density; for named parameters the free ones. They show what the flow has missed, and give an upper
+    bound on log Z."""
 
 
 class AbstractFlowExperiment(pg.AbstractExperiment):
