@@ -209,8 +209,7 @@ def test_words_are_made_from_the_numbers():
     (row,) = told(FINE | LOST)
     assert (
         "found at least 25.0% of the target's mass where the flow has far too little, such as around "
-        "(1.5, -20)."
-        in row[1]
+        "(1.5, -20)." in row[1]
     )
     (row,) = told(FINE | LOST | {"lost_point": [0.1] * 9})
     assert "around (0.1, 0.1, 0.1, 0.1, 0.1, 0.1, ...)." in row[1]
