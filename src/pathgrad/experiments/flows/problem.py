@@ -166,15 +166,15 @@ def _collect(
     chunks: Iterator[dict[str, np.ndarray]], measurement: Measurement | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Go through the chunks once; return all weights, and as many draws as a figure or a search needs."""
-    most = _SHOWN if measurement is None else _SEARCHED
+    wanted = _SHOWN if measurement is None else _SEARCHED
     log_weight, evaluations, shown = [], [], []
     for chunk in chunks:
         log_weight.append(chunk["log_weight"])
         evaluations.append(chunk["evaluations"])
         if measurement is not None:
             measurement.add(chunk)
-        if sum(map(len, shown)) < most:
-            shown.append(chunk["x"])
+        shown.append(chunk["x"][:wanted].copy())  # so that the chunk itself can go
+        wanted -= len(shown[-1])
     draws = {"evaluations": np.stack(evaluations), "log_weight": np.concatenate(log_weight)}
-    x = np.concatenate(shown)[:most]
+    x = np.concatenate(shown)
     return draws, {"x": x, "log_weight": draws["log_weight"][: len(x)]}
