@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> int:
     for seed in range(given.seeds):
         for name in given.only or POSTERIORS:
             seconds = None
-            for method in ORDER:
+            for method in [one for one in ORDER if one in given.methods]:
                 path = given.out / f"{name}-{method}-s{seed}.json"
                 if given.overwrite or not path.exists():
                     job = json.dumps([name, method, seed, seconds, str(path), command])
@@ -53,7 +53,7 @@ def main(words: list[str] | None = None) -> int:
                     continue
                 record = json.loads(path.read_text())
                 records.append(record)
-                seconds = record["seconds"] if method == "pathgrad" else seconds
+                seconds = record["seconds"] if method == ORDER[0] else seconds
                 say(" | ".join(row(record)))
                 write_atomically(given.out / "posteriors.md", [markdown(records).encode()])
     return int(failed > 0)
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, required=True, help="folder for the results")
     made.add_argument("--seeds", type=int, default=1, help="number of seeds, from 0 (default: 1)")
     made.add_argument("--only", nargs="+", default=[], choices=POSTERIORS, metavar="NAME", help="only these")
+    made.add_argument("--methods", nargs="+", default=ORDER, choices=ORDER, help="only these (default: all)")
     made.add_argument("--overwrite", action="store_true", help="do again what is recorded")
     return made
 
