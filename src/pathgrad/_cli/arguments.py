@@ -12,6 +12,8 @@ import tyro
 import pathgrad as pg
 from pathgrad._words.errors import UserError
 
+from .failures import HelpShown
+
 T = TypeVar("T")
 
 
@@ -29,7 +31,7 @@ def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) 
             )
     except SystemExit as stop:
         if not stop.code:
-            raise
+            raise HelpShown(0) from None
         raise UserError(_one_line(stderr.getvalue(), prog)) from None
 
 

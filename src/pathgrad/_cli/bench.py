@@ -15,6 +15,7 @@ from pathgrad._runs.provenance import provenance
 
 from . import bench_targets
 from .arguments import given_words, option_fields, parse, with_first_word
+from .processes import check_devices
 from .tables import print_table
 
 _JSON = "Print one JSON object instead of a table. (Progress goes to stderr.)"
@@ -62,6 +63,7 @@ def run(prog: str, words: list[str]) -> int:
     # A preset may plan several runs; the last one is what it is about.
     plan = experiment.planned(getattr(given, fields[0][0]), getattr(given, "preset", ""), Path("runs"))
     options = plan[-1][1]
+    check_devices()
     record = {"what": what} | _bench.measure_gradients(experiment, options, given.measure, say)
     if given.json:
         print(json.dumps(record | {"provenance": provenance()}, indent=2, allow_nan=False, default=str))

@@ -14,8 +14,10 @@ from pathgrad._bench.fit_tables import HEAD, remarks, row
 from pathgrad._bench.fits import jobs_for, run_jobs
 from pathgrad._bench.record import stopwatch
 from pathgrad._words.errors import as_options
+from pathgrad._words.paths import expanded
 
 from .arguments import parse
+from .processes import check_devices
 from .tables import print_table
 
 _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]")]
@@ -56,9 +58,10 @@ class BenchTargets:
 def run(prog: str, words: list[str]) -> int:
     """Fit what is missing; print all records that were asked for. The exit code is 1 if a fit failed."""
     given = parse(BenchTargets, prog, words)
+    check_devices()
     jobs = jobs_for(
         given.names, pg.targets.NAMES, given.seeds, given.out,
-        max_seconds=given.max_seconds, data=None if given.data is None else str(given.data),
+        max_seconds=given.max_seconds, data=None if given.data is None else str(expanded(given.data)),
         command=shlex.join([*prog.split(), *words]),
     )  # fmt: skip
     records, failed = run_jobs(jobs, stopwatch(), overwrite=given.overwrite)

@@ -10,6 +10,9 @@ from pathgrad._runs.experiment import experiment_names
 from pathgrad._runs.provenance import package_version
 from pathgrad._words.errors import UserError, as_options
 
+from . import streams
+from .failures import HelpShown, explained
+
 # Commands that do not train, and what they are for; the first word names the module that runs them.
 COMMANDS = {
     "evaluate": "measure how good a run is: numbers with errors, a picture, a verdict",
@@ -99,8 +102,32 @@ def _hint(given: str, known: list[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line and return the exit code: 2 for what the user can change, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    streams.prepare()
+    try:
+        try:
+            code = _run(words)
+        finally:
+            sys.stdout.flush()
+    except UserError as error:
+        return _refused(as_options(error.text))
+    except KeyboardInterrupt:
+        print("pathgrad: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        streams.give_up()
+        return 1
+    except HelpShown:
+        raise
+    except (Exception, SystemExit) as error:
+        if (text := explained(error, words)) is None:
+            raise
+        return _refused(text)
+    return code
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -111,46 +138,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in groups and words[1:2] in (["-h"], ["--help"]):
         print(usage(words[0]))
         return 0
+    name, rest = find(words)
     try:
-        name, rest = find(words)
-        try:
-            module = importlib.import_module(f"pathgrad._cli.{name.split()[0]}")
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.split(".")[0] == "pathgrad":
-                raise
-            raise UserError(
-                f"the command line needs the package {error.name}, which is not installed: "
-                'pip install "pathgrad[cli]"'
-            ) from error
-        return module.run(f"pathgrad {name}", rest)
-    except UserError as error:
-        print(f"pathgrad: {as_options(error.text)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("pathgrad: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 1
-    except Exception as error:
-        if (text := _outside(error)) is None:
+        module = importlib.import_module(f"pathgrad._cli.{name.split()[0]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "pathgrad":
             raise
-        print(f"pathgrad: {text}", file=sys.stderr)
-        return 1
+        raise UserError(
+            f"the command line needs the package {error.name}, which is not installed: "
+            'pip install "pathgrad[cli]"'
+        ) from error
+    return module.run(f"pathgrad {name}", rest)
 
 
-def _outside(error: Exception) -> str | None:
-    """Return what to say of a failure of the machine, or of a function while it computes; else `None`."""
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return (
-            f"{where}{error.strerror}. What was saved before is kept; a run can be continued with --resume."
-        )
-    if type(error).__name__ != "JaxRuntimeError":  # by its name: many commands need no JAX
-        return None
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "RESOURCE_EXHAUSTED" in lines[0]:
-        return f"There is not enough memory: {lines[0]}"
-    return f"A computation failed, or a function that it calls: {lines[-1]}"
+def _refused(text: str) -> int:
+    """Say why on one line, even if nothing can be printed any more where results go."""
+    streams.give_up_if_full()
+    print(f"pathgrad: {' '.join(text.splitlines())}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

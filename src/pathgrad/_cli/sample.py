@@ -14,6 +14,7 @@ from pathgrad._words.errors import UserError
 
 from .arguments import parse
 from .outputs import check_output, writing
+from .processes import check_devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,7 @@ def run(prog: str, words: list[str]) -> int:
     if given.out.exists() and not given.overwrite:
         raise UserError(f"{given.out} already exists. Choose another --out, or replace it with --overwrite.")
     opened = pg.Run.open(given.run)
+    check_devices()
     arrays = opened.sample(given.n, seed=given.seed, refine=given.refine)
     target = getattr(opened.problem(), "target", None)
     if given.out.suffix == ".nc":

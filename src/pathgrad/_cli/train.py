@@ -111,7 +111,7 @@ def _default(experiment: pg.AbstractExperiment, given: dict[str, str], resumed: 
     file = given["config"]
     try:
         contents = tomllib.loads(Path(file).read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--config {file} cannot be read: {error}") from error
     if contents.get("experiment") != experiment.name:
         kind = contents.get("experiment")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pathgrad._words.errors import named
+from pathgrad._words.paths import expanded, home
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,9 @@ def data_folder(given: Path | str | None) -> Path:
     """Return the data folder: the given one, else `PATHGRAD_DATA`, else one in the user's cache."""
     chosen = given or os.environ.get("PATHGRAD_DATA")
     if chosen:
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG standard says to ignore a relative path in this variable.
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "pathgrad"
+    if not cache.is_absolute():
+        cache = home(f"Give a folder of data with {named('data')} or PATHGRAD_DATA.") / ".cache"
+    return cache / "pathgrad"

@@ -301,7 +301,7 @@ def find_experiment(name: str) -> AbstractExperiment:
     where = f"The experiment {name!r} cannot be loaded from {points[name].value}"
     try:
         experiment = points[name].load()
-    except Exception as error:  # a broken package must not stop the other experiments
+    except (Exception, SystemExit) as error:  # a broken package must not stop the other experiments
         raise UserError(f"{where}: {type(error).__name__}: {error}.") from error
     if not isinstance(experiment, AbstractExperiment):
         kind = type(experiment).__name__

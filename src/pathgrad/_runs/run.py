@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import shlex
 import zipfile
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # Figures are made of numeric arrays with few axes. Anything else in the file is not for them.
 _KINDS, _MOST_AXES = "fiub", 4
+_MOST_BYTES = 2_000_000_000  # 16,384 draws of 30,000 numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +152,7 @@ class Run:
             return dict(read(file)), None
         except FileNotFoundError:
             return {}, None
-        except (OSError, TypeError, ValueError, EOFError, RecursionError, zipfile.BadZipFile) as error:
+        except Exception as error:  # damage has many forms, and must not hide other runs
             return {}, f"{file} cannot be read ({error}). To write it again, run `{self.evaluate_command}`."
 
     @property
@@ -284,8 +286,23 @@ def _work() -> ModuleType:
 
 
 def _arrays_in(file: Path) -> dict[str, np.ndarray]:
-    with file.open("rb") as stream, np.load(stream) as stored:
-        return {name: stored[name] for name in stored.files}
+    with file.open("rb") as stream:
+        with zipfile.ZipFile(stream) as stored:
+            # A small file can claim to be large, and memory would be taken before it is read.
+            claimed = sum(max(part.file_size, _claimed(stored, part)) for part in stored.infolist())
+        if claimed > _MOST_BYTES:
+            raise ValueError(f"it claims to hold {claimed / 1e9:.3g} GB")
+        stream.seek(0)
+        with np.load(stream) as stored:
+            return {name: stored[name] for name in stored.files}
+
+
+def _claimed(stored: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
+    """Return how many bytes the header of an array asks for."""
+    with stored.open(part) as stream:
+        read = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read[np.lib.format.read_magic(stream)[0]](stream)
+    return math.prod(shape) * dtype.itemsize
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:

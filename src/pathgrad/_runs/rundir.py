@@ -97,11 +97,12 @@ class RunDir:
             return tomllib.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError) as error:
             what = "has no config.toml" if self.path.is_dir() else "does not exist"
+            what = "is a file" if self.path.is_file() else what
             raise RunError(
                 f"{self.path} is not a run directory: it {what}. Check the path, or start a run there with "
                 "`pathgrad train`."
             ) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{file} cannot be read: {error}. Fix or restore it.") from error
 
     @property
@@ -259,7 +260,7 @@ class RunDir:
             where = f"Line {number} of {self._metrics}"
             try:
                 numbers = dict(json.loads(line))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 if number == len(lines):
                     break
                 raise RunError(f"{where} is not a JSON object: {error}. Fix the line.") from error

@@ -1,5 +1,6 @@
 """What all figures share: fonts, colours, axes, and the layout of images."""
 
+import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure  # no pyplot: no window system, no global state
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from .._runs.files import write_atomically
 from .._runs.group import Group
 from .._runs.look import look_of
 
@@ -56,10 +58,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 @styled  # Matplotlib makes ticks only now
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the file's suffix decides the format."""
+    """Write a figure, completely or not at all; the file's suffix decides the format."""
     # With a date, no two files would be the same.
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(path, dpi=160, metadata=dates.get(path.suffix))
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], dpi=160, metadata=dates.get(path.suffix))
+    write_atomically(path, [drawn.getbuffer()])
 
 
 def dashes(line: str | tuple[float, ...]) -> Any:

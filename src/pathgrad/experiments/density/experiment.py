@@ -1,10 +1,10 @@
 """Fit a flow of your choice to your own log density. No JAX here: the command line imports this for help."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._words.paths import expanded
 
 from ..flows.experiment import AbstractFlowExperiment
 from ..options import FlowOptions, TrainOptions
@@ -35,7 +35,7 @@ class DensityOptions:
 def absolute(density: str) -> str:
     """Return the name of a density, with the path of its file made absolute."""
     file, _, function = density.rpartition(":")
-    return f"{Path(file).expanduser().absolute()}:{function}" if file.endswith(".py") else density
+    return f"{expanded(file).absolute()}:{function}" if file.endswith(".py") else density
 
 
 class DensityExperiment(AbstractFlowExperiment):

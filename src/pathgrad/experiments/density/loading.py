@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Array
 
 import pathgrad as pg
+from pathgrad._words.paths import check_unicode, expanded
 from pathgrad._words.text import first_line
 
 
@@ -91,9 +92,11 @@ def _missing(module: ModuleType, spec: str) -> pg.UserError:
 
 def _load(name: str) -> ModuleType:
     """Import a module by its name, or from a file."""
-    path, is_file = Path(name).expanduser(), name.endswith(".py")
+    path, is_file = expanded(name), name.endswith(".py")
     if is_file and not path.is_file():
         raise pg.UserError(f"There is no file {name} (looked in {Path.cwd()}).")
+    if is_file:
+        check_unicode(path.absolute())  # JAX keeps the names of files in its programs
     # As with `python file.py` and `python -m`, so that it can import the files beside it.
     sys.path.insert(0, str(path.absolute().parent if is_file else Path.cwd()))
     try:
@@ -106,8 +109,13 @@ def _load(name: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # where its classes look for it
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise pg.UserError(
+            f"Importing {name} ended with sys.exit({error.code!r}): it runs as a program. Put that "
+            'part of it below `if __name__ == "__main__":`.'
+        ) from error
     except Exception as error:
-        cause = f"{type(error).__name__}: {error}"
+        cause = first_line(error)
         if is_file:
             raise pg.UserError(f"Importing {name} failed: {cause}") from error
         raise pg.UserError(

@@ -3,12 +3,12 @@
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
 from pathgrad._numbers.written import table_of
 from pathgrad._runs.status import resume_command
+from pathgrad._words.paths import expanded
 from pathgrad._words.text import duration, percent
 
 from ..density.experiment import absolute
@@ -84,7 +84,7 @@ class FitExperiment(AbstractFlowExperiment):
 
     def settled(self, options: FitOptions) -> tuple[FitOptions, list[str]]:
         """Make the path of a file absolute, so that the run can be evaluated from any directory."""
-        data = None if options.data is None else str(Path(options.data).expanduser().absolute())
+        data = None if options.data is None else str(expanded(options.data).absolute())
         return dataclasses.replace(options, density=absolute(options.density), data=data), []
 
     def decided(self, options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decided:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
+from pathgrad._words.paths import expanded
 
 from ..flows.experiment import AbstractFlowExperiment
 from . import ladder, origin, words
@@ -46,7 +47,7 @@ class Phi4Experiment(AbstractFlowExperiment):
 
     def settled(self, options: Phi4Options) -> tuple[Phi4Options, list[str]]:
         """Make the path of the run to start from absolute: this run may be evaluated from elsewhere."""
-        source = options.init_from and str(Path(options.init_from).expanduser().absolute())
+        source = options.init_from and str(expanded(options.init_from).absolute())
         return dataclasses.replace(options, init_from=source), []
 
     def planned(self, options: Phi4Options, preset: str, out: Path) -> list[tuple[Path, Phi4Options]]:

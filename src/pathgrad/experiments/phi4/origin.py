@@ -1,8 +1,7 @@
 """The ancestors of a run: it may start from a smaller lattice, which started from another. No JAX here."""
 
-from pathlib import Path
-
 import pathgrad as pg
+from pathgrad._words.paths import expanded
 
 GENERATIONS = 9  # ancestors whose options are compared; for older ones, only their names
 NAME = "phi4"
@@ -10,7 +9,7 @@ NAME = "phi4"
 
 def open_source(source: str) -> pg.Run:
     """Open the run to start from, which must be a lattice run."""
-    run = pg.Run.open(Path(source).expanduser())
+    run = pg.Run.open(expanded(source))
     if run.experiment.name != NAME:
         raise pg.ArgumentError(
             f"{pg.named('init_from')} {source} must be a run of {NAME}, not of {run.experiment.name!r}."

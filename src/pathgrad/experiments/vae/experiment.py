@@ -3,11 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pathgrad as pg
 from pathgrad._data.files import data_folder
+from pathgrad._words.paths import expanded
 
 from .data.sources import SOURCES, resolve
 from .options import AutoencoderEvaluateOptions, AutoencoderOptions, known_of, preset
@@ -61,7 +61,7 @@ class VaeExperiment(pg.AbstractExperiment):
     def settled(self, options: AutoencoderOptions) -> tuple[AutoencoderOptions, list[str]]:
         """Resolve the folder and the data set, with a note if it is not the data set that was asked for."""
         if options.data is not None:  # a run may be evaluated from another directory
-            data = str(Path(options.data).expanduser().resolve())
+            data = str(expanded(options.data).resolve())
             options = dataclasses.replace(options, data=data)
         # A run states what was done.
         training = dataclasses.replace(options.training, dreams=options.training.is_dreaming)
