@@ -96,6 +96,16 @@ def named_values(target: Any, x: Any) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in target.parameters}
 
 
+def labelled(target: Any, x: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return a label for each number of a draw, and these numbers as columns, in double precision."""
+    values = named_values(target, x)
+    names = target.names if isinstance(target, AbstractNamedTarget) else labels(
+        {name: value.shape[1:] for name, value in values.items()}
+    )  # fmt: skip
+    flat = [np.asarray(value, np.float64).reshape(len(value), -1) for value in values.values()]
+    return names, np.concatenate(flat, axis=1)
+
+
 def size_of(shape: tuple[int, ...]) -> int:
     """Return how many numbers a shape holds."""
     return math.prod(shape)

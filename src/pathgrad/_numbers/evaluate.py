@@ -66,7 +66,7 @@ class Evaluation:
         mean_shift: How far the mean of a coordinate is from that of the target's draws, at most, in standard
             deviations.
         ks: Largest difference of a coordinate's distribution function from that of the target's draws.
-        distances: The same for each coordinate.
+        distances: The same for each number.
         chains: Number of chains that looked for lost modes; `None` if nobody looked.
         reach: How far out they started, in standard deviations of the flow.
         lost: Share of the target's mass that was found where the flow has far too little.
@@ -243,13 +243,14 @@ def evaluate(
         devices: The devices that share the draws, as in `weighted_chunks`. Default: all.
         divergence: The result of `check_divergence` of that flow. By default it is computed if a field that
             is not from this library has its own formula for its divergence.
-        target_draws: Draws of the target from elsewhere, such as a long Markov chain, batch axis first: for
-            the forward ESS, an upper bound on the log normaliser, that from both sides, and distances.
+        target_draws: Draws of the target from elsewhere, such as a long Markov chain: for the forward ESS,
+            an upper bound on the log normaliser, that from both sides, and distances. An array of points,
+            batch axis first; or, by name, a dictionary of arrays or an object of ArviZ.
         search: The result of `search_modes` of that flow.
     """
     check_at_least_one(refine=refine)
     if target_draws is not None:
-        target_draws = checked_draws(target_draws, flow.shape)
+        target_draws = checked_draws(target_draws, target, flow.shape)
     if refine > 1:
         flow = flow.refined(refine)
     if draws is None:
@@ -266,7 +267,7 @@ def evaluate(
     if target_draws is not None:
         numbers |= from_target_draws(log_weights_at(flow, target, target_draws), draws["log_weight"])
         own = flow.sample(key=jr.fold_in(key, _OWN), n=min(n, _SHIFT_DRAWS))
-        numbers["distances"] = Distances.between(own, target_draws)
+        numbers["distances"] = Distances.between(own, target_draws, target)
         numbers |= numbers["distances"].worst()
     if search is not None:
         numbers |= search.numbers()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._named.abstract import AbstractNamedTarget, labels, named_values
+from .._named.abstract import labelled
 from .._words.errors import ArgumentError, named
 from .weighted import smoothed
 from .written import table_of
@@ -95,12 +95,7 @@ def summarise(
     """
     if not all(0 < p < 1 for p in probabilities):
         raise ArgumentError(f"{named('probabilities')} must be between 0 and 1, got {tuple(probabilities)}.")
-    values = named_values(target, draws["x"])
-    names = target.names if isinstance(target, AbstractNamedTarget) else labels(
-        {name: value.shape[1:] for name, value in values.items()}
-    )  # fmt: skip
-    count = len(np.asarray(draws["log_weight"]))
-    columns = np.concatenate([np.asarray(v, np.float64).reshape(count, -1) for v in values.values()], axis=1)
+    names, columns = labelled(target, draws["x"])
     weight = smoothed_weights(draws["log_weight"])
     columns = np.where(
         weight[:, None] == 0, 0.0, columns

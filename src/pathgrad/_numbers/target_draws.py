@@ -10,6 +10,8 @@ import numpy as np
 from .. import metrics
 from .._flow.flow import Flow
 from .._ingredients.target import Target, log_prob_of
+from .._named.abstract import labelled
+from .._named.given import points_of
 from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 
@@ -20,32 +22,40 @@ _MOST = 65536  # draws of the target that are used, evenly spaced
 
 @dataclasses.dataclass(frozen=True)
 class Distances:
-    """How far each coordinate of a flow's draws is from that of the target's.
+    """How far each number of a flow's draws is from that of the target's.
 
     Attributes:
+        names: A label for each number: of a named parameter, such as `theta[0]`, or of a coordinate.
         mean_shift: Difference of the means, in standard deviations of the target.
         log_sd_ratio: Logarithm of the flow's standard deviation over the target's.
         ks: Largest difference of the two distribution functions. Of a thousand exact draws of each, it is
             about 0.04.
     """
 
+    names: list[str]
     mean_shift: list[float]
     log_sd_ratio: list[float]
     ks: list[float]
 
     @classmethod
-    def between(cls, flow_draws: Any, target_draws: Any) -> "Distances":
-        """Compare draws of a flow with those of its target, batch axis first."""
-        q, p = (np.asarray(x, float).reshape(len(x), -1) for x in (flow_draws, target_draws))
+    def between(cls, flow_draws: Any, target_draws: Any, target: Any = None) -> "Distances":
+        """Compare draws of a flow with those of its target.
+
+        Args:
+            flow_draws: Points, batch axis first.
+            target_draws: Likewise.
+            target: If it has named parameters, these are compared, and coordinates otherwise.
+        """
+        (names, q), (_, p) = (labelled(target, x) for x in (flow_draws, target_draws))
         with np.errstate(all="ignore"):  # for a coordinate that never varies
             deviation = p.std(axis=0)
             shift = (q.mean(axis=0) - p.mean(axis=0)) / deviation
             ratio = np.log(q.std(axis=0) / deviation)
         ks = [_largest_difference(a, b) for a, b in zip(q.T, p.T, strict=True)]
-        return cls(shift.tolist(), ratio.tolist(), ks)
+        return cls(list(names), shift.tolist(), ratio.tolist(), ks)
 
     def worst(self) -> dict[str, float]:
-        """Return the largest distances of all coordinates."""
+        """Return the largest distances."""
         return {"mean_shift": float(np.max(np.abs(self.mean_shift))), "ks": max(self.ks)}
 
 
@@ -57,15 +67,18 @@ def _largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.max(np.abs(next(below) - next(below))))
 
 
-def checked_draws(draws: Any, shape: tuple[int, ...], name: str = "target_draws") -> np.ndarray:
+def checked_draws(
+    draws: Any, target: Target, shape: tuple[int, ...], name: str = "target_draws"
+) -> np.ndarray:
     """Return draws of the target, batch axis first, at most so many; raise if they cannot be such.
 
     Args:
-        draws: What was given.
+        draws: What was given: an array, or draws by name.
+        target: The target.
         shape: Shape of a point.
         name: Name of the argument that it was given as.
     """
-    x = np.asarray(draws)
+    x = np.asarray(points_of(target, draws, name))
     if x.ndim == 1 + len(shape) + 1 and x.shape[2:] == shape:  # chains and their draws
         x = x.reshape(-1, *shape)
     if x.shape[1:] != shape or len(x) < _FEWEST:
@@ -75,7 +88,9 @@ def checked_draws(draws: Any, shape: tuple[int, ...], name: str = "target_draws"
         )
     if not np.isfinite(x).all():
         bad = int(np.sum(~np.isfinite(x.reshape(len(x), -1)).all(axis=1)))
-        raise ArgumentError(f"{named(name)}: {bad} of {len(x)} points are not finite. Leave them out.")
+        raise ArgumentError(
+            f"{named(name)}: {bad} of {len(x)} points are not finite or outside the support. Leave them out."
+        )
     return x[:: math.ceil(len(x) / _MOST)]
 
 

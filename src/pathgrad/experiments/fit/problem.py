@@ -75,7 +75,8 @@ class _InnerProblem(pg.FlowProblem):
         self._inside, self._whole = inside, whole
 
     def target_draws(self, name: str) -> np.ndarray:
-        return self._inside.within(self._whole, super().target_draws(name))[0]
+        points = read_draws(name, self._whole.shape, self._inside.target)
+        return self._inside.within(self._whole, points)[0]
 
 
 class FitProblem(pg.AbstractProblem):
@@ -132,7 +133,7 @@ class FitProblem(pg.AbstractProblem):
                 shifted["lost_point"] = self.inside.outside(trained.model, point)[0].ravel().tolist()
             x = self.inside.outside(trained.model, arrays["x"])[0]
             if how.draws is not None:
-                away = pg.Distances.between(x, read_draws(how.draws, flow.shape))
+                away = pg.Distances.between(x, read_draws(how.draws, flow.shape, self.target), self.target)
                 shifted |= {"distances": dataclasses.asdict(away), **away.worst()}
             kept = {"x": x, "log_weight": arrays["log_weight"]}
             found = numbers | shifted | parameters_of(self.target, kept)

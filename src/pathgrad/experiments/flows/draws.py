@@ -7,18 +7,28 @@ import numpy as np
 
 import pathgrad as pg
 from pathgrad._numbers.target_draws import checked_draws
+from pathgrad._words.extras import needed
 
 
-def read_draws(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the draws in a file, batch axis first; of a CSV file, one row for each."""
+def read_draws(name: str, shape: tuple[int, ...], target: pg.Target) -> np.ndarray:
+    """Return the draws in a file, batch axis first; of a CSV file, one row for each.
+
+    Files of ArviZ have draws by name, which are mapped to points of the target.
+    """
     path, given = Path(name), f"{pg.named('draws')} {name}"
     try:
         if path.suffix == ".npy":
             draws = np.load(path, allow_pickle=False)
         elif path.suffix == ".csv":
             draws = _rows(path)
+        elif path.suffix == ".nc":
+            return checked_draws(_of_arviz(path), target, shape, "draws")
         else:
-            raise pg.UserError(f"{given}: the name must end with .npy (an array of NumPy) or .csv.")
+            raise pg.UserError(
+                f"{given}: the name must end with .npy (an array of NumPy), .csv or .nc (a file of ArviZ)."
+            )
+    except pg.UserError:
+        raise
     except OSError as error:
         raise pg.UserError(f"{given} cannot be read: {error.strerror or error}.") from error
     except (ValueError, EOFError) as error:
@@ -29,7 +39,19 @@ def read_draws(name: str, shape: tuple[int, ...]) -> np.ndarray:
         draws = draws[:, None]
     if not np.issubdtype(draws.dtype, np.number) or np.iscomplexobj(draws):
         raise pg.UserError(f"{given} holds {draws.dtype}, not real numbers.")
-    return checked_draws(np.asarray(draws, float), shape, "draws")
+    return checked_draws(np.asarray(draws, float), target, shape, "draws")
+
+
+def _of_arviz(path: Path) -> dict[str, np.ndarray]:
+    """Return the draws in the group `posterior`, by name; files of all versions of ArviZ have it."""
+    open_dataset = needed("xarray", "arviz").open_dataset
+    try:
+        with open_dataset(path, group="posterior", engine="h5netcdf") as group:
+            return {str(name): np.asarray(value) for name, value in group.data_vars.items()}
+    except OSError as error:
+        if "group not found" in str(error):
+            raise pg.UserError(f"{pg.named('draws')} {path} has no group `posterior`.") from error
+        raise
 
 
 def _rows(path: Path) -> np.ndarray:

@@ -44,9 +44,9 @@ class FlowEvaluateOptions:
     flow's draws, with as many gradients of the target as there are samples, at most 64,512; where some end
     outside the flow, measuring what is there takes as many again."""
     draws: str | None = None
-    """A file with draws of the target from elsewhere, one row for each (.npy or .csv), in the coordinates of
-    the density; for named parameters the free ones. They show what the flow has missed, and give an upper
-    bound on log Z."""
+    """A file with draws of the target from elsewhere: one row for each (.npy or .csv), in the coordinates of
+    the density, for named parameters the free ones; or a file of ArviZ (.nc) with parameters by name. They
+    show what the flow has missed, and give an upper bound on log Z."""
 
 
 class AbstractFlowExperiment(pg.AbstractExperiment):

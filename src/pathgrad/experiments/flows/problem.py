@@ -114,7 +114,7 @@ class FlowProblem(pg.AbstractProblem):
 
     def target_draws(self, name: str) -> np.ndarray:
         """Return draws of the target from a file, in the coordinates of the problem."""
-        return read_draws(name, self._training.model.shape)
+        return read_draws(name, self._training.model.shape, self.target)
 
     def _search(
         self,
