@@ -199,13 +199,15 @@ def test_the_precision_of_the_weights_is_told():
     for dtype in (np.float32, np.float64):
         given = draws | {"log_weight": draws["log_weight"].astype(dtype)}
         found = pg.evaluate(flow, target, key=jr.key(0), draws=given)
-        assert found.rounding == np.finfo(dtype).eps * abs(found.log_z)
+        log_p = (given["log_weight"] + draws["log_q"]).astype(np.float64)
+        assert found.rounding == pytest.approx(np.finfo(dtype).eps * np.median(np.abs(log_p)))
+        assert found.spread == pytest.approx(np.std(draws["log_weight"]), rel=1e-6)
 
 
 def test_points_are_not_needed_and_a_common_height_is_only_added():
     flow, target, _ = shifted_normal(0.5)
     draws = pg.weighted_draws(flow, target, key=jr.key(0), n=1000)
-    few = {name: draws[name] for name in ("log_weight", "evaluations")}
+    few = {name: draws[name] for name in ("log_q", "log_weight", "evaluations")}
     low = pg.evaluate(flow, target, key=jr.key(0), draws=few)
     assert low == pg.evaluate(flow, target, key=jr.key(0), n=1000)
     # In single precision, where a log Z of 1e4 has steps of 1e-3.

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import pathgrad as pg
+from pathgrad._numbers.measured import MEASURED
 from pathgrad._numbers.quantity import measured_rows
-from pathgrad._numbers.verdict import MEASURED, judge, read_verdict
+from pathgrad._numbers.verdict import judge, read_verdict
 from pathgrad._words.errors import as_options
 from pathgrad.experiments.vae import verdict as autoencoder
 from pathgrad.experiments.vae.verdict import AutoencoderReason
@@ -171,10 +172,26 @@ def test_every_reason_is_reached():
     for changed in (
         {"failed": 1}, {"samples": 5}, {"khat": None}, {"khat": 0.9}, {"khat": 0.6},
         {"khat": 0.6, "samples": 100}, MISSED, COARSE, {"ess_shift": 0.1}, {"solver_shift": None},
-        {"divergence_error": 0.1}, LOST,
+        {"divergence_error": 0.1}, LOST, {"rounding": 0.1, "spread": 0.5}, {"rounding": 1e-3, "spread": 0.0},
     ):  # fmt: skip
         found |= set(judge(FINE | changed).reasons)
     assert found == set(pg.Reason)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "spread", "expected"),
+    [
+        (0.0101, 0.1, ["ROUNDED"]),
+        (0.0099, 0.0, ["EQUAL_WEIGHTS"]),  # so small that nothing is hidden
+        (0.0101, 0.102, []),
+        (119.0, 0.0, ["ROUNDED"]),
+        (1e-6, 0.0, []),  # a flow may be the target
+        (119.0, None, []),  # of an older version
+        (None, 0.0, []),
+    ],
+)
+def test_rounding_counts_where_it_hides_the_weights(rounding, spread, expected):
+    assert reasons(rounding=rounding, spread=spread) == expected
 
 
 def test_a_level_is_the_worst_of_its_reasons():

@@ -152,7 +152,7 @@ def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float
     return _log_mean_exp(log_weight)
 
 
-def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
+def khat(log_weight: Float[Array, " batch"], rounding: float = 0.0) -> Float[Array, ""]:
     r"""Estimate the Pareto shape $\hat k$ of the largest weights.
 
     A generalised Pareto distribution is fitted to the amounts by which the
@@ -162,12 +162,16 @@ def khat(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     It is `+inf` if fewer than five draws are left for the fit: because $N \le 20$, or because a few draws
     carry all the weight. It is `-inf` if the largest weights are equal up to rounding: there is no tail.
+
+    `rounding` is the accuracy of a log-weight, if that is worse than the precision of the numbers: where log
+    densities are large, and have been subtracted from each other.
     """
     tail_size = _tail_size(log_weight)
     if tail_size is None:
         shape = jnp.asarray(jnp.inf, log_weight.dtype)
     else:
-        shape = _fit_tail(jax.lax.top_k(log_weight, tail_size + 1)[0]).shape
+        largest = jax.lax.top_k(log_weight, tail_size + 1)[0]
+        shape = _fit_tail(largest, jnp.asarray(rounding, log_weight.dtype)).shape
     return jnp.where(jnp.any(jnp.isnan(log_weight)), jnp.nan, shape)
 
 
@@ -186,7 +190,7 @@ def psis(log_weight: Float[Array, " batch"]) -> Smoothed:
     if tail_size is None:
         return Smoothed(log_weight, khat(log_weight))
     largest, where = jax.lax.top_k(log_weight, tail_size + 1)
-    tail = _fit_tail(largest)
+    tail = _fit_tail(largest, jnp.zeros((), log_weight.dtype))
     shape = jnp.where(jnp.any(jnp.isnan(log_weight)), jnp.nan, tail.shape)
     smoothed = jnp.where(jnp.isfinite(shape), _expected(tail, largest[:-1]), largest[:-1])
     return Smoothed(log_weight.at[where[:-1]].set(smoothed), shape)
@@ -211,7 +215,7 @@ def _expected(tail: _Tail, largest: Float[Array, " rank"]) -> Float[Array, " ran
 
 
 @jax.jit  # two dozen small operations: compiled one by one they take seconds
-def _fit_tail(largest: Float[Array, " rank"]) -> _Tail:
+def _fit_tail(largest: Float[Array, " rank"], rounding: Float[Array, ""]) -> _Tail:
     # `largest` is in descending order, and its last entry is the cut. Weights below the square root of the
     # smallest normal number, in units of the largest, count as zero: their inverse must not overflow.
     floats = jnp.finfo(largest.dtype)
@@ -222,8 +226,10 @@ def _fit_tail(largest: Float[Array, " rank"]) -> _Tail:
     excess = jnp.expm1(jnp.maximum(largest[:-1] - cut, 0.0))
     fitted, scale = _pareto_fit(excess, count)
     fitted = jnp.where(count < _MIN_TAIL, jnp.inf, fitted)
-    rounding = 8 * floats.eps * jnp.maximum(jnp.abs(top), jnp.abs(cut))
-    return _Tail(jnp.where(top - cut <= rounding, -jnp.inf, fitted), scale, cut, count)
+    # At least that of numbers about one: a constant may have been subtracted from log-weights.
+    accuracy = jnp.maximum(jnp.maximum(jnp.abs(top), jnp.abs(cut)), 1.0) * floats.eps
+    is_equal = top - cut <= 8 * jnp.maximum(accuracy, rounding)
+    return _Tail(jnp.where(is_equal, -jnp.inf, fitted), scale, cut, count)
 
 
 def _pareto_fit(excess: Float[Array, " rank"], count: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:

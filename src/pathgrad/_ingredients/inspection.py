@@ -13,6 +13,7 @@ from jax.lax import GatherScatterMode
 
 from .._words.errors import ArgumentError, UserError, named
 from .._words.text import first_line
+from .._words.tree import one_draw
 from .target import LogDensity, Target, check_density
 
 _INDEXING = ("dynamic_slice", "gather", "scatter", "dynamic_update_slice")
@@ -45,9 +46,8 @@ def inspect_target(target: Target, shape: tuple[int, ...]) -> None:
     """Raise, with a remedy, if a target returns no number, has no gradient, or reads beyond an array."""
     if not isinstance(target, LogDensity):  # which has looked already
         check_density(target.log_prob, shape)
-    point = jnp.zeros(shape)
-    _check_gradient(target, point)
-    _check_indices(target, point)
+    _check_gradient(target, jnp.zeros(shape))
+    check_indices(target, shape)
 
 
 def _check_gradient(target: Target, point: Any) -> None:
@@ -61,14 +61,19 @@ def _check_gradient(target: Target, point: Any) -> None:
         ) from error
 
 
-def _check_indices(target: Target, point: Any) -> None:
+@eqx.filter_jit
+def _error_of_index(target: Target, point: Any) -> checkify.Error:
+    return checkify.checkify(target.log_prob, errors=checkify.index_checks)(point)[0]
+
+
+def check_indices(target: Target, shape: tuple[int, ...]) -> None:
     """Raise if an index is too large. JAX would take the last entry instead, without a word."""
+    target, point = one_draw(target), jnp.zeros(shape)
     try:
-        modes = set(_lookups(jax.make_jaxpr(target.log_prob)(point).jaxpr))
+        modes = set(_lookups(jax.make_jaxpr(lambda x: target.log_prob(x))(point).jaxpr))
         if not modes or modes & _MEANT:
             return
-        checked = checkify.checkify(target.log_prob, errors=checkify.index_checks)
-        found = jax.jit(checked)(point)[0].get()
+        found = _error_of_index(target, point).get()
     except Exception:
         return  # not everything can be checked
     if found:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._words.errors import ArgumentError, named
 from .._words.numpy_constants import separate_precisions
+from .._words.tree import one_draw
 
 separate_precisions()
 
@@ -82,19 +83,46 @@ def check_density(log_prob: Callable[[Array], Any], shape: tuple[int, ...]) -> N
             f"The log density of a point of shape {shape} must be a scalar, got shape "
             f"{result.shape}. It is called with one point at a time; sum over the coordinates."
         )
-    if not jnp.issubdtype(result.dtype, jnp.floating):
+    check_real(result.dtype)
+
+
+def check_real(dtype: Any) -> None:
+    """Raise unless numbers of a type are real and can be differentiated."""
+    if not jnp.issubdtype(dtype, jnp.floating):
         raise ArgumentError(
-            f"The log density must be a real number, got dtype {result.dtype}. Return a floating-point "
-            "number: others have no gradient."
+            f"The log density of the {named('target')} must be a real number, got dtype {dtype}. Return a "
+            "floating-point number: others have no gradient."
+        )
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", "function")
+    return name if name.isidentifier() else "function"  # `<lambda>` is none
+
+
+def check_target(target: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless a target has a log density, of points of the flow's shape if it says which it takes."""
+    name = named("target")
+    if not hasattr(target, "log_prob"):
+        what, remedy = f"a {type(target).__name__}", "such as a `LogDensity`"
+        if callable(target):
+            what, remedy = "a bare function", f"such as `LogDensity({_name_of(target)}, shape={shape})`"
+        raise ArgumentError(f"The {name} must be an object with `log_prob(x)`, {remedy}; got {what}.")
+    own = getattr(one_draw(target), "shape", shape)
+    if isinstance(own, tuple) and own != shape:
+        raise ArgumentError(
+            f"The {name} has points of shape {own}, and the {named('flow')} of shape {shape}: make them "
+            "agree."
         )
 
 
 def log_prob_of(target: Target, x: Float[Array, "*event"]) -> Float[Array, ""]:
-    """Return the target's log density of one point, after checking that it is a scalar."""
+    """Return the target's log density of one point, after checking that it is a real number."""
     value = jnp.asarray(target.log_prob(x))
     if value.shape != ():
-        raise ValueError(
+        raise ArgumentError(
             f"`target.log_prob` must return a scalar for one point; for shape {x.shape} it returned "
             f"shape {value.shape}. It is called with one point at a time: no batch axis."
         )
+    check_real(value.dtype)
     return value

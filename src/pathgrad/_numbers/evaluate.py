@@ -11,19 +11,22 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from .. import devices as sharing
 from .. import metrics
 from .._flow.flow import Flow
-from .._ingredients.target import Target, log_prob_of
+from .._ingredients.inspection import check_indices
+from .._ingredients.target import Target, check_target, log_prob_of
 from .._words.errors import check_at_least_one
 from .._words.tree import number_of_draws, over_draws
 from .check_divergence import DivergenceCheck, check_divergence, has_foreign_formula
+from .from_weights import accuracy_of, centred, error_of_mean, ess_influence, of_weights
+from .measured import MEASURED
 from .mode_search import ModeSearch
 from .quantity import measured_rows
 from .target_draws import Distances, checked_draws, from_target_draws, log_weights_at
-from .verdict import MEASURED, Verdict, judge
+from .verdict import Verdict, judge
 
 _CHECK, _OWN = 2**30 + 1, 2**30 + 2  # folded into the key
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
@@ -55,9 +58,12 @@ class Evaluation:
         ess_shift: Change of `ess` with twice the solver steps, on the same draws.
         ess_shift_err: Standard error of that shift.
         evaluations: Number of field evaluations for each draw.
-        rounding: Accuracy of a log-weight at best, given the floating-point precision.
+        rounding: Accuracy of a log-weight at best, given the floating-point precision and the size of the
+            log densities.
         divergence_error: Largest relative error found in the closed-form divergence of a field; `None` if
             none was checked.
+        spread: Standard deviation of the log-weights. If it is not far above `rounding`, differences between
+            flow and target may be lost.
         eubo: Mean of `log p - log q` over draws of the target, if there are any; an upper bound on `log_z`.
         eubo_err: Standard error of `eubo`, if those draws are independent.
         log_z_both: Log normaliser from both sides, by bridge sampling: from draws of the flow and of the
@@ -94,6 +100,7 @@ class Evaluation:
     evaluations: float
     rounding: float
     divergence_error: float | None = None
+    spread: float | None = None
     eubo: float | None = None
     eubo_err: float | None = None
     log_z_both: float | None = None
@@ -173,6 +180,7 @@ def weighted_chunks(
         `evaluations`, the number of field evaluations for each draw.
     """
     check_at_least_one(n=n)
+    check_target(target, flow.shape)
     # `PerDraw` leaves are not split between devices.
     has_per_draw = number_of_draws((flow, target)) is not None
     mesh = None if has_per_draw else sharing.mesh_for(None, devices)
@@ -238,8 +246,8 @@ def evaluate(
         sample_target: Called as `sample_target(key=...)` for one exact draw of the target, to compute the
             forward ESS.
         refine: Multiple of the flow's own solver steps to take: `flow.refined(refine)` is evaluated.
-        draws: The result of `weighted_draws` of that flow with the same key, if you have it already; only
-            `log_weight` and `evaluations` are used.
+        draws: The result of `weighted_draws` of that flow with the same key, if you have it already; `x` is
+            not used, and `log_q` may be missing.
         devices: The devices that share the draws, as in `weighted_chunks`. Default: all.
         divergence: The result of `check_divergence` of that flow. By default it is computed if a field that
             is not from this library has its own formula for its divergence.
@@ -249,13 +257,16 @@ def evaluate(
         search: The result of `search_modes` of that flow.
     """
     check_at_least_one(refine=refine)
+    check_target(target, flow.shape)
+    check_indices(target, flow.shape)
     if target_draws is not None:
         target_draws = checked_draws(target_draws, target, flow.shape)
     if refine > 1:
         flow = flow.refined(refine)
     if draws is None:
-        draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_weight")
-    numbers = _of_weights(draws["log_weight"])
+        draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_q", "log_weight")
+    accuracy = accuracy_of(draws)
+    numbers = of_weights(draws["log_weight"], accuracy["rounding"]) | accuracy
     numbers["evaluations"] = float(draws["evaluations"].mean())
     if sample_target is not None:
         numbers["forward_ess"] = _forward_ess(flow, target, sample_target, key)
@@ -263,7 +274,6 @@ def evaluate(
     if divergence is None and has_foreign_formula(flow):
         divergence = check_divergence(flow, key=jr.fold_in(key, _CHECK))
     numbers["divergence_error"] = divergence.worst if divergence is not None and divergence.fields else None
-    numbers["rounding"] = float(np.finfo(draws["log_weight"].dtype).eps) * abs(numbers["log_z"])
     if target_draws is not None:
         numbers |= from_target_draws(log_weights_at(flow, target, target_draws), draws["log_weight"])
         own = flow.sample(key=jr.fold_in(key, _OWN), n=min(n, _SHIFT_DRAWS))
@@ -272,36 +282,6 @@ def evaluate(
     if search is not None:
         numbers |= search.numbers()
     return Evaluation(**numbers)
-
-
-def _of_weights(log_weights: np.ndarray) -> dict[str, Any]:
-    """Return what the flow's own draws say."""
-    log_weight, centre = _centred(log_weights)
-    z, kl = metrics.log_z(log_weight), metrics.reverse_kl(log_weight)
-    return {
-        "samples": int(log_weight.size),
-        "failed": int(jnp.sum(jnp.isnan(log_weight) | (log_weight == jnp.inf))),
-        "ess": float(metrics.ess(log_weight)),
-        "ess_err": _error_of_mean(_ess_influence(log_weight)),
-        "elbo": centre + float(metrics.elbo(log_weight)),
-        "kl": float(kl.value),
-        "kl_err": float(kl.error),
-        "log_z": centre + float(z.value),
-        "log_z_err": float(z.error),
-        "khat": float(metrics.khat(log_weight)),
-        "largest_weight": float(jnp.exp(jnp.max(log_weight) - z.value)),
-        "forward_ess": None,
-    }
-
-
-def _centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:
-    """Subtract the largest log-weight, so that results computed from the rest keep more digits.
-
-    Single-precision numbers near 1600, such as a log Z, are 1e-4 apart, and its error may be as small.
-    """
-    largest = float(np.max(log_weight))
-    centre = largest if math.isfinite(largest) else 0.0
-    return jnp.asarray(log_weight - np.asarray(centre, log_weight.dtype)), centre
 
 
 def _solver_shift(
@@ -316,28 +296,16 @@ def _solver_shift(
         return dict.fromkeys(names, math.nan)
     # The first draws of the same key; only the solver differs.
     n = min(log_weight.size, _SHIFT_DRAWS)
-    before, centre = _centred(log_weight[:n])
+    before, centre = centred(log_weight[:n])
     chunks = weighted_chunks(flow.refined(2), target, key=key, n=n, devices=devices)
     finer = _joined(chunks, "log_weight")["log_weight"]
     after = jnp.asarray(finer - np.asarray(centre, finer.dtype))
     z, finer_z = metrics.log_z(before).value, metrics.log_z(after).value
     # The influence of a draw on log Z is w / Z - 1; the difference of the two is its influence on the shift.
-    error = _error_of_mean(jnp.exp(after - finer_z) - jnp.exp(before - z))
-    ess_error = _error_of_mean(_ess_influence(after) - _ess_influence(before))
+    error = error_of_mean(jnp.exp(after - finer_z) - jnp.exp(before - z))
+    ess_error = error_of_mean(ess_influence(after) - ess_influence(before))
     shifts = finer_z - z, error, metrics.ess(after) - metrics.ess(before), ess_error
     return dict(zip(names, map(float, shifts), strict=True))
-
-
-def _error_of_mean(influence: Float[Array, " batch"]) -> float:
-    """Return the standard error of an estimate, given the influence of each draw on it."""
-    return float(jnp.std(influence) / math.sqrt(max(influence.size - 1, 1)))
-
-
-def _ess_influence(log_weight: Float[Array, " batch"]) -> Float[Array, " batch"]:
-    """Return the influence of each draw on the effective sample size, (mean w)^2 / mean w^2."""
-    weight = jnp.exp(log_weight - metrics.log_z(log_weight).value)
-    size = metrics.ess(log_weight)
-    return size * (2 * weight - size * weight**2 - 1)
 
 
 def _forward_ess(

@@ -13,37 +13,17 @@ from typing import Any
 from .._words.errors import in_python, named
 from .._words.text import listed, written_point
 from .foresight import ess_with_more_draws
-from .quantity import Numbers, Quantity
+from .quantity import Numbers
 
 _NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
 HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
 LOST = 0.01  # share of the target's mass, found where the flow has too little, that counts
+_FINE, _SMALL = 0.01, 0.1  # rounding that hides nothing: in nats, and as a share of the spread of log-weights
 WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
 _SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
 Write = Callable[[str], str]  # writes a message in the form its reader needs: `in_python`, `as_options`
-
-# What an evaluation measures of a flow, in the order of its table.
-MEASURED = (
-    Quantity("samples", "draws", "count"),
-    Quantity("failed", "failed draws", "count"),
-    Quantity("ess", "ESS", "share", better=1, compared=True),
-    Quantity("forward_ess", "forward ESS", "share"),
-    Quantity("kl", "reverse KL", "{:.5f}", better=-1, compared=True),
-    Quantity("log_z", "log Z", "{:.5f}"),
-    Quantity("elbo", "ELBO", "{:.5f}"),
-    Quantity("eubo", "EUBO", "{:.5f}"),
-    Quantity("log_z_both", "log Z, from both sides", "{:.5f}"),
-    Quantity("mean_shift", "mean of a coordinate off by", "{:.3f}", "sd at most"),
-    Quantity("ks", "KS distance of a coordinate", "{:.3f}", "at most"),
-    Quantity("khat", "k-hat", "{:.2f}", compared=True),
-    Quantity("largest_weight", "largest weight", "{:.3g}", "times the mean"),
-    Quantity("solver_shift", "log Z, solver twice as fine", "{:+.1e}"),
-    Quantity("ess_shift", "ESS, solver twice as fine", "{:+.1e}"),
-    Quantity("evaluations", "field evaluations", "{:.4g}"),
-    Quantity("lost", "mass found elsewhere", "share"),
-)
 
 
 class Level(enum.IntEnum):
@@ -107,6 +87,20 @@ class Reason(AbstractReason):
         Level.UNKNOWN,
         "an unknown tail of the weights",
         "There is no k-hat, so nothing is known about the tail of the weights; evaluate again.",
+    )
+    ROUNDED = (
+        Level.UNKNOWN,
+        "rounding",
+        "Log densities are so large that they are rounded by {rounding:.2g}, while the log-weights vary by "
+        "{spread:.2g}: a bad fit would look like a good one. Subtract a constant from the log density, or "
+        "compute in double precision (`JAX_ENABLE_X64=1`).",
+    )
+    EQUAL_WEIGHTS = (
+        Level.GOOD,
+        "equal weights",
+        "All log-weights are exactly equal, although log densities are so large that they are rounded by "
+        "{rounding:.2g}: smaller differences cannot be seen. Subtract a constant from the log density, or "
+        "compute in double precision (`JAX_ENABLE_X64=1`).",
     )
     HEAVY_TAIL = (
         Level.UNRELIABLE,
@@ -273,13 +267,25 @@ def judge(numbers: Numbers) -> Verdict:
         return Verdict.of(reason for reason, is_true in worthless.items() if is_true)
     missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
     lost = Reason.LOST_REGION if _number(numbers, "lost") > LOST else None
-    reasons = [lost, _tail(numbers), Reason.MISSED_MODE if missed else None, _solver(numbers)]
+    missed_mode = Reason.MISSED_MODE if missed else None
+    reasons = [lost, _tail(numbers), _precision(numbers), missed_mode, _solver(numbers)]
     return Verdict.of(reason for reason in reasons if reason is not None)
 
 
 def has_wrong_divergence(numbers: Numbers) -> bool:
     """Return whether a closed-form divergence was found wrong; older files do not say."""
     return _number(numbers, "divergence_error", 0.0) > WRONG_DIVERGENCE
+
+
+def _precision(numbers: Numbers) -> Reason | None:
+    """Say whether the weights have lost what they should tell; files of older versions do not."""
+    spread, rounding = _number(numbers, "spread"), _number(numbers, "rounding")
+    if math.isnan(spread):
+        return None
+    if rounding > max(_FINE, _SMALL * spread):
+        return Reason.ROUNDED
+    # In full precision they are equal only if the target was written as the flow's own density.
+    return Reason.EQUAL_WEIGHTS if spread == 0 and rounding > _NO_SHIFT else None
 
 
 def _tail(numbers: Numbers) -> Reason | None:

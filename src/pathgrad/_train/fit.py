@@ -8,7 +8,8 @@ from jaxtyping import Array, Key, PyTree
 from .._flow.flow import Flow
 from .._gradients.estimators import AbstractEstimator, PathGradient
 from .._gradients.objectives import AbstractObjective, ReverseKL
-from .._ingredients.target import Target
+from .._ingredients.inspection import check_indices
+from .._ingredients.target import Target, check_target
 from .._words.errors import ArgumentError, named
 from .._words.outcome import Stop
 from ..devices import on_one_device
@@ -62,6 +63,8 @@ def fit_model(
     """Fit a model to an objective, or a flow to a target: `pathgrad.fit` with these arguments."""
     method = _chosen_method(method, optimizer, n)
     objective = _chosen_objective(objective, estimator)
+    if isinstance(objective, ReverseKL):
+        _check_target(*objective.parts(model))
     steps = method.steps if steps is None else steps
     if steps is None and max_seconds is None:
         raise ArgumentError(f"Training needs an end: give {named('steps')}, {named('max_seconds')}, or both.")
@@ -93,6 +96,11 @@ def _chosen_method(
             f"`FirstOrder(optimizer, n)` as the {named('method')}, or leave {named('method')} out."
         )
     return method
+
+
+def _check_target(flow: Flow, target: Target) -> None:
+    check_target(target, flow.shape)
+    check_indices(target, flow.shape)
 
 
 def _chosen_objective(

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ... import metrics
 from ..._flow.flow import Flow
-from ..._ingredients.target import Target, log_prob_of
+from ..._ingredients.target import Target, check_target, log_prob_of
 from ..._words.errors import ArgumentError, named
 from ..._words.outcome import Outcome
 from ..._words.tree import freeze, key_of_each, number_of_draws, over_draws
@@ -64,6 +64,7 @@ class ReverseKL(AbstractObjective):
 
     def __call__(self, model, batch):
         flow, target = self.parts(model)
+        check_target(target, flow.shape)
         required = number_of_draws(target)
         if required is not None and required != batch.n:
             raise ValueError(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pathgrad as pg
-from pathgrad._numbers.verdict import MEASURED, read_verdict
+from pathgrad._numbers.measured import MEASURED
+from pathgrad._numbers.verdict import read_verdict
 
 from ..options import TrainOptions
 from . import words

@@ -1,0 +1,1 @@
+"""Attacks on pathgrad: what is wrong must be found, refused or survived."""
