@@ -106,6 +106,7 @@ from ._numbers.evaluate import Evaluation as Evaluation
 from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
+from ._numbers.limits import khat_limit as khat_limit
 from ._numbers.mode_search import ModeSearch as ModeSearch
 from ._numbers.mode_search import Region as Region
 from ._numbers.summary import Summary as Summary
@@ -115,7 +116,6 @@ from ._numbers.to_arviz import to_arviz as to_arviz
 from ._numbers.verdict import Level as Level
 from ._numbers.verdict import Reason as Reason
 from ._numbers.verdict import Verdict as Verdict
-from ._numbers.verdict import khat_limit as khat_limit
 from ._numbers.weighted import Expectation as Expectation
 from ._numbers.weighted import Weighted as Weighted
 

@@ -42,8 +42,8 @@ def flow(**shape):
     return pg.Flow(parts(**shape))
 
 
-def judged(q, p, **how):
-    return pg.evaluate(q, p, key=jr.key(1), **{"n": N} | how)
+def judged(q, p, n=N, **how):
+    return pg.evaluate(q, p, key=jr.key(1), n=n, **how)
 
 
 def names(found):
@@ -58,14 +58,14 @@ UNSEEN = {"a mode is dropped": ({}, APART), "a faint, wide tail": ({}, FAR_TAIL)
 WRONG = {
     "too narrow": ({"scales": (0.4, 0.4)}, {}, ["HEAVY_TAIL"]),
     "far away": ({}, {"means": ((30.0, 0.0), (30.0, 0.0))}, ["HEAVY_TAIL"]),
-    "a heavy tail": ({"share": 0.02, "scales": (1.0, 3.0)}, {"share": 0.2, "scales": (1.0, 9.0)}, ["HEAVY_TAIL"]),
+    "a heavy tail": ({"scales": (1.0, 3.0)}, {"share": 0.2, "scales": (1.0, 9.0)}, ["HEAVY_TAIL"]),
     "hardly any of a mode": ({"means": APART["means"], "share": 0.002}, APART, ["TAIL_NEEDS_DRAWS"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_a_flow_never_draws_is_not_vouched_for_and_found_with_draws(name):
-    q, p = (make(**shape) for make, shape in zip((flow, target), UNSEEN[name], strict=True))
+    q, p = flow(**UNSEEN[name][0]), target(**UNSEEN[name][1])
     blind = judged(q, p)
     assert "as far as the flow's own draws can tell" in str(blind)
     assert names(judged(q, p, target_draws=p.draws()))[0] == "MISSED_MODE"
@@ -255,7 +255,8 @@ class Pulled(eqx.Module):
 
 def network(dim, **how):
     field = pg.MLPField(dim, 8, key=jr.key(0), output_scale=1.0)
-    return pg.CNF(field, **{"integrator": pg.FixedStep(12)} | how)
+    cnf = pg.CNF(field, integrator=pg.FixedStep(12))
+    return cnf.replace(**how)
 
 
 def correlated(dim):
@@ -270,7 +271,7 @@ OTHERS = {
     "300 dimensions": lambda: pg.Flow(pg.StandardNormal((300,)), [pg.Affine(1.0, -0.5)]),
     "correlated": lambda: pg.Flow(correlated(4)),
     "defensive": lambda: pg.Flow(pg.DefensiveNormal((2,))),
-    "whole affine map": lambda: pg.Flow(pg.StandardNormal((2,)), [pg.FullAffine([1.0, 2.0], [[1, 0], [3, 2]])]),
+    "whole map": lambda: pg.Flow(pg.StandardNormal((2,)), [pg.FullAffine([1.0, 2.0], [[1, 0], [3, 2]])]),
     "low rank": lambda: pg.Flow(
         pg.StandardNormal((2,)), [pg.LowRankAffine([1.0, 2.0], [3.0, 4.0], [[0.6], [0.8]], [5.0])]
     ),

@@ -266,7 +266,7 @@ def evaluate(
     if draws is None:
         draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_q", "log_weight")
     accuracy = accuracy_of(draws)
-    numbers = of_weights(draws["log_weight"], accuracy["rounding"]) | accuracy
+    numbers: dict[str, Any] = of_weights(draws["log_weight"], accuracy["rounding"]) | accuracy
     numbers["evaluations"] = float(draws["evaluations"].mean())
     if sample_target is not None:
         numbers["forward_ess"] = _forward_ess(flow, target, sample_target, key)

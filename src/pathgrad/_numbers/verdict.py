@@ -11,19 +11,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._words.errors import in_python, named
-from .._words.text import listed, written_point
+from .._words.text import listed
 from .foresight import ess_with_more_draws
+from .limits import NO_SHIFT, khat_limit, limits_of, number_of
 from .quantity import Numbers
 
-_NO_SHIFT = 1e-5  # nobody quotes log Z more precisely than this, however small its error
 _FEWEST_DRAWS = 21  # with fewer, not even five are left for the tail
 HARMLESS = 0.95  # ESS with many more draws, above which the tail does not matter whatever its shape
 LOST = 0.01  # share of the target's mass, found where the flow has too little, that counts
 _FINE, _SMALL = 0.01, 0.1  # rounding that hides nothing: in nats, and as a share of the spread of log-weights
 WRONG_DIVERGENCE = 1e-3  # relative error of a closed form; leaves room for single precision
-_SINGLE = 2.0**-23  # machine epsilon of single precision, which the command line computes in
 
 Write = Callable[[str], str]  # writes a message in the form its reader needs: `in_python`, `as_options`
+
+
+_LESS_ROUNDING = (
+    "Subtract a constant from the log density, or compute in double precision (`JAX_ENABLE_X64=1`)."
+)
 
 
 class Level(enum.IntEnum):
@@ -50,7 +54,7 @@ class AbstractReason(enum.Enum):
         """Return in full what is wrong with these numbers, and what to do."""
         # A number that is missing, or `None` in a file, is NaN; in an edited file it may be anything.
         try:
-            known = {name: value for name, value in numbers.items() if value is not None} | _limits(numbers)
+            known = {name: value for name, value in numbers.items() if value is not None} | limits_of(numbers)
             return write(self.text.format_map(collections.defaultdict(lambda: math.nan, known)))
         except (TypeError, ValueError, OverflowError):
             return f"{self.brief[0].upper()}{self.brief[1:]}."
@@ -92,15 +96,13 @@ class Reason(AbstractReason):
         Level.UNKNOWN,
         "rounding",
         "Log densities are so large that they are rounded by {rounding:.2g}, while the log-weights vary by "
-        "{spread:.2g}: a bad fit would look like a good one. Subtract a constant from the log density, or "
-        "compute in double precision (`JAX_ENABLE_X64=1`).",
+        "{spread:.2g}: a bad fit would look like a good one. " + _LESS_ROUNDING,
     )
     EQUAL_WEIGHTS = (
         Level.GOOD,
         "equal weights",
         "All log-weights are exactly equal, although log densities are so large that they are rounded by "
-        "{rounding:.2g}: smaller differences cannot be seen. Subtract a constant from the log density, or "
-        "compute in double precision (`JAX_ENABLE_X64=1`).",
+        "{rounding:.2g}: smaller differences cannot be seen. " + _LESS_ROUNDING,
     )
     HEAVY_TAIL = (
         Level.UNRELIABLE,
@@ -212,17 +214,17 @@ class Verdict:
 
 
 def _trusted(numbers: Numbers) -> str:
-    khat = _number(numbers, "khat")
+    khat = number_of(numbers, "khat")
     if math.isnan(khat):
         return "no problem was found."
     shape = "the weights have no tail" if khat == -math.inf else f"k-hat {khat:.2f}"
-    largest = _number(numbers, "largest_weight")
-    if khat >= min(0.5, _limits(numbers)["khat_limit"]) and not math.isnan(largest):  # and yet it is good
+    largest = number_of(numbers, "largest_weight")
+    if khat >= min(0.5, limits_of(numbers)["khat_limit"]) and not math.isnan(largest):  # and yet it is good
         shape += f", but the largest weight is only {largest:.3g} times the mean"
     # Draws of the flow never visit a mode that it has lost; those of the target would.
-    is_checked = not math.isnan(_number(numbers, "forward_ess"))
+    is_checked = not math.isnan(number_of(numbers, "forward_ess"))
     limits = "" if is_checked else ", as far as the flow's own draws can tell"
-    chains = _number(numbers, "chains", 0.0)
+    chains = number_of(numbers, "chains", 0.0)
     if limits and chains > 0:  # which have found nothing, or the numbers would not be good
         limits = f"{limits.removesuffix(' can tell')} and {chains:.0f} chains from outside them can tell"
     return f"{shape}; weighted averages and their error bars can be trusted{limits}."
@@ -242,15 +244,6 @@ def read_verdict(evaluation: Numbers) -> Verdict | None:
         return None
 
 
-def khat_limit(n: int) -> float:
-    r"""Return the $\hat k$ below which averages over `n` weighted draws are reliable.
-
-    $\min(1 - 1/\log_{10} n,\; 0.7)$ (Vehtari et al. 2024). Below one half, the weights have a finite
-    variance as well.
-    """
-    return min(1 - 1 / math.log10(n), 0.7) if n > 1 else -math.inf
-
-
 def judge(numbers: Numbers) -> Verdict:
     r"""Judge the numbers of an `Evaluation`, by their names; NaN may be written as `None`.
 
@@ -265,41 +258,39 @@ def judge(numbers: Numbers) -> Verdict:
     }
     if any(worthless.values()):  # then the other numbers mean nothing
         return Verdict.of(reason for reason, is_true in worthless.items() if is_true)
-    missed = _number(numbers, "forward_ess") < 0.5 * _number(numbers, "ess")
-    lost = Reason.LOST_REGION if _number(numbers, "lost") > LOST else None
-    missed_mode = Reason.MISSED_MODE if missed else None
-    reasons = [lost, _tail(numbers), _precision(numbers), missed_mode, _solver(numbers)]
+    missed = number_of(numbers, "forward_ess") < 0.5 * number_of(numbers, "ess")
+    lost = Reason.LOST_REGION if number_of(numbers, "lost") > LOST else None
+    mode = Reason.MISSED_MODE if missed else None
+    reasons = [lost, _tail(numbers), _precision(numbers), mode, _solver(numbers)]
     return Verdict.of(reason for reason in reasons if reason is not None)
 
 
 def has_wrong_divergence(numbers: Numbers) -> bool:
     """Return whether a closed-form divergence was found wrong; older files do not say."""
-    return _number(numbers, "divergence_error", 0.0) > WRONG_DIVERGENCE
+    return number_of(numbers, "divergence_error", 0.0) > WRONG_DIVERGENCE
 
 
 def _precision(numbers: Numbers) -> Reason | None:
     """Say whether the weights have lost what they should tell; files of older versions do not."""
-    spread, rounding = _number(numbers, "spread"), _number(numbers, "rounding")
-    if math.isnan(spread):
-        return None
-    if rounding > max(_FINE, _SMALL * spread):
+    spread, rounding = number_of(numbers, "spread"), number_of(numbers, "rounding")
+    if rounding > _FINE and rounding > _SMALL * spread:
         return Reason.ROUNDED
     # In full precision they are equal only if the target was written as the flow's own density.
-    return Reason.EQUAL_WEIGHTS if spread == 0 and rounding > _NO_SHIFT else None
+    return Reason.EQUAL_WEIGHTS if spread == 0 and rounding > NO_SHIFT else None
 
 
 def _tail(numbers: Numbers) -> Reason | None:
     reason = _tail_by_shape(numbers)
     if reason is None or reason in (Reason.FEW_DRAWS, Reason.UNKNOWN_TAIL):
         return reason
-    measured = (_number(numbers, name) for name in ("ess", "khat", "largest_weight"))
-    is_harmless = ess_with_more_draws(int(_number(numbers, "samples")), *measured) >= HARMLESS
+    measured = (number_of(numbers, name) for name in ("ess", "khat", "largest_weight"))
+    is_harmless = ess_with_more_draws(int(number_of(numbers, "samples")), *measured) >= HARMLESS
     return None if is_harmless else reason
 
 
 def _tail_by_shape(numbers: Numbers) -> Reason | None:
     """Return what k-hat alone would say of the tail."""
-    n, khat = int(_number(numbers, "samples")), _number(numbers, "khat")
+    n, khat = int(number_of(numbers, "samples")), number_of(numbers, "khat")
     if n < _FEWEST_DRAWS:
         return Reason.FEW_DRAWS
     if math.isnan(khat):
@@ -314,39 +305,17 @@ def _tail_by_shape(numbers: Numbers) -> Reason | None:
 
 def ess_moves(numbers: Numbers) -> bool | None:
     """Return whether a finer solver changes the ESS by more than its error; `None` if that is not known."""
-    shift, error = (_number(numbers, name) for name in ("ess_shift", "ess_err"))
+    shift, error = (number_of(numbers, name) for name in ("ess_shift", "ess_err"))
     if math.isnan(shift) or math.isnan(error):
         return None
-    total = math.hypot(error, _number(numbers, "ess_shift_err", 0.0))
-    return abs(shift) > max(total, _limits(numbers)["resolution"])
+    total = math.hypot(error, number_of(numbers, "ess_shift_err", 0.0))
+    return abs(shift) > max(total, limits_of(numbers)["resolution"])
 
 
 def _solver(numbers: Numbers) -> Reason | None:
-    shift, limits = _number(numbers, "solver_shift"), _limits(numbers)
+    shift, limits = number_of(numbers, "solver_shift"), limits_of(numbers)
     if math.isnan(shift):
         return Reason.UNCHECKED_SOLVER
     if abs(shift) > max(limits["shift_limit"], limits["resolution"]):
         return Reason.COARSE_SOLVER
     return Reason.ESS_MOVES if ess_moves(numbers) else None
-
-
-def _limits(numbers: Numbers) -> dict[str, Any]:
-    """Return the limits that numbers are compared with, and what else messages need."""
-    # JSON has no infinity: if a message needs k-hat and the file has none, it was infinite.
-    khat = _number(numbers, "khat", math.inf)
-    # A shift below this is rounding: no log-weight is more accurate.
-    rounding = _number(numbers, "rounding", _SINGLE * abs(_number(numbers, "log_z", 0.0)))
-    return {
-        "khat": khat,
-        "khat_limit": khat_limit(int(_number(numbers, "samples", 0.0))),
-        # The limit solved for n: 1 - 1/log10(n) = k.
-        "khat_draws": math.ceil(10 ** (1 / (1 - khat))) if khat < 0.7 else math.inf,
-        "shift_limit": math.hypot(_number(numbers, "log_z_err"), _number(numbers, "solver_shift_err", 0.0)),
-        "resolution": max(_NO_SHIFT, rounding),
-        "lost_where": written_point(numbers.get("lost_point")),
-    }
-
-
-def _number(numbers: Numbers, name: str, missing: float = math.nan) -> float:
-    value = numbers.get(name)
-    return float(value) if isinstance(value, int | float) else missing
