@@ -356,7 +356,8 @@ def test_a_run_of_an_older_version_is_not_begun_again(trained, capsys, tmp_path)
     assert all(path.read_bytes() == content for path, content in before.items() if path.name != "lock")
 
 
-def test_a_flow_for_ones_own_density_from_a_file(densities, tmp_path, capsys):
+def test_a_flow_for_ones_own_density_from_a_file(densities, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(densities.parent)
     out = tmp_path / "mine"
     words = ["train", "density", f"{densities}:good", "--dim", "3", *TINY]
     assert main([*words, "--out", str(out)]) == 0

@@ -63,6 +63,11 @@ TRAINING = FitTrainOptions(max_seconds=1e4, batch=32, first=20, rounds=ROUNDS, l
 STEPS = 20 * (2**ROUNDS - 1)
 
 
+@pytest.fixture(autouse=True)
+def _above_the_densities(tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.getbasetemp())  # code from elsewhere is asked for
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("densities") / "mine.py"
@@ -81,6 +86,7 @@ def runs(file, tmp_path_factory):
             if row.step in (50, 60):
                 shutil.copytree(folder / "whole", folder / f"from-{last(folder / 'whole').step}")
     begun = Path(shutil.copytree(folder / "from-50", folder / "from-0"))
+    (begun / "metrics.jsonl").unlink()
     shutil.rmtree(begun / "checkpoints")
     shutil.copytree(folder / "from-20", folder / "early")
     return folder
@@ -201,7 +207,7 @@ def test_ctrl_c_stops_after_a_block_and_resuming_ends_with_a_verdict(file, tmp_p
     said = capsys.readouterr()
     assert "warm start: a full Gaussian" in said.out
     assert f"stopped at step 50 and saved. Continue with: pathgrad fit --out {out} --resume" in said.err
-    monkeypatch.undo()
+    monkeypatch.setattr(RunDir, "append_metrics", append)
     assert main(["fit", "--out", str(out), "--resume"]) == 0
     said = capsys.readouterr().out
     assert "round 1, step 20: ESS" in said

@@ -183,6 +183,7 @@ from ._runs.run import Run as Run
 from ._runs.session import Session as Session
 from ._runs.session import session as session
 from ._runs.session import train as train
+from ._runs.sources import Source as Source
 from ._runs.status import Status as Status
 
 # Experiments

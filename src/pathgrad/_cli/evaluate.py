@@ -20,11 +20,15 @@ from pathgrad._words.errors import UserError, as_options
 from .arguments import bare_words, parse
 from .processes import CpuDevices, Processes
 from .tables import print_table
+from .trusting import Trusting, tell_notes
 
 _DOC = """Measure how good a run is: numbers with errors, a picture, warnings, a verdict.
 
 Divergences are exact, and part of the work is repeated with a finer solver. Prints one JSON object at the
 end; also writes evaluation.json, evaluation.npz (arrays for further figures) and evaluation.png into the run.
+
+A run that fits code from a file needs that code again. It is asked for (--density or --trust) if it is
+outside the working directory or has changed since the training: reading should not run somebody's code.
 """
 
 RunArgument = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="Run directory.")]
@@ -37,6 +41,7 @@ def command_for(kind: type) -> type:
         ("run", RunArgument),
         ("evaluation", kind, kind()),
         ("seed", Annotated[int, tyro.conf.arg(help=seed)], 0),
+        ("trusting", Trusting, Trusting()),
         ("cpu_devices", CpuDevices, None),
         ("processes", Processes, Processes()),
     ]
@@ -46,11 +51,13 @@ def command_for(kind: type) -> type:
 def run(prog: str, words: list[str]) -> int:
     """Evaluate and print."""
     places = [i for i, word in enumerate(words) if (Path(word) / "config.toml").is_file()]
-    places = places or bare_words(words, flags=set())
+    places = places or bare_words(words, flags={"trust"})
     if not places:
         return _explain(prog, words)
     opened = pg.Run.open(words[places[0]])
     given: Any = parse(command_for(opened.experiment.EvaluateOptions), prog, words)
+    opened = given.trusting.open(opened.path)
+    tell_notes(opened)
     given.processes.split_cpu(opened.experiment, given.cpu_devices, None)
     with given.processes.together("Evaluate again."):
         evaluate(opened, given.evaluation, seed=given.seed)

@@ -15,6 +15,7 @@ from pathgrad._words.errors import UserError
 from .arguments import parse
 from .outputs import check_output, writing
 from .processes import check_devices
+from .trusting import Trusting, tell_notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Sample:
     """Take this many times the solver steps of training. By default what the experiment recommends."""
     overwrite: bool = False
     """Replace an existing file."""
+    trusting: Trusting = Trusting()
 
 
 def run(prog: str, words: list[str]) -> int:
@@ -49,8 +51,9 @@ def run(prog: str, words: list[str]) -> int:
     check_output(given.out, ".npz", ".nc")
     if given.out.exists() and not given.overwrite:
         raise UserError(f"{given.out} already exists. Choose another --out, or replace it with --overwrite.")
-    opened = pg.Run.open(given.run)
+    opened = given.trusting.open(given.run)
     check_devices()
+    tell_notes(opened)
     arrays = opened.sample(given.n, seed=given.seed, refine=given.refine)
     target = getattr(opened.problem(), "target", None)
     if given.out.suffix == ".nc":

@@ -16,13 +16,15 @@ import tyro
 
 import pathgrad as pg
 from pathgrad._runs.rundir import RunDir
+from pathgrad._runs.sources import Trust, check_near, named_again
 from pathgrad._runs.status import resume_command
 from pathgrad._train.progress import at_first_use, report
-from pathgrad._words.errors import UserError, as_options
+from pathgrad._words.errors import UserError, as_options, check_seconds
 
 from .arguments import given_words, option_fields, parse, with_first_word
 from .evaluate import evaluate
 from .processes import CpuDevices, Processes
+from .trusting import tell_notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Where:
     """Replace the run in --out. Without this, nothing that exists is touched."""
     checkpoint_seconds: float = 10.0
     """Seconds between checkpoints: a killed run loses at most this much work, and the current block."""
+    trust: bool = False
+    """Resume (or repeat, with --config) a run even if that runs code that only its options name, from outside
+    the working directory, or code or options that have changed since."""
     cpu_devices: CpuDevices = None
     processes: Processes = Processes()
 
@@ -56,9 +61,15 @@ def run(prog: str, words: list[str]) -> int:
     for note in [] if resumed else experiment.settled(options)[1]:
         print(f"pathgrad: {note}", file=sys.stderr)
     out = where.out or Path("runs") / options.name
+    check_seconds(checkpoint_seconds=where.checkpoint_seconds)
+    if "config" in given and not where.trust:
+        for source in experiment.sources(options):
+            if source.option not in given:
+                check_near(source, given["config"])
+    tell_notes(resumed)
     plan = experiment.planned(options, getattr(parsed, "preset", ""), out)
     several = [path for path, _ in plan] != [out]
-    again = as_options(resume_command(experiment, out))
+    again = as_options(resume_command(experiment, out) + named_again(experiment, options))
     if several:
         kept = [word for word in words if word not in ("--overwrite", "--resume")]
         kept += [] if where.out else ["--out", str(out)]
@@ -85,7 +96,7 @@ def _train_series(
         print(f"\n{path}", flush=True)
         resumed = None
         if where.resume and (path / "config.toml").exists():
-            resumed = pg.Run.open(path, experiment)
+            resumed = pg.Run.open(path, experiment, trust=where.trust)
         if code := train(experiment, options, path, where, resumed=resumed, again=again):
             return code
     _print_series([path for path, _ in plan])
@@ -125,7 +136,11 @@ def _resumed(experiment: pg.AbstractExperiment, given: dict[str, str]) -> pg.Run
         raise UserError("--resume needs --out, the directory of the run to continue.")
     path = Path(given["out"])
     is_series = not (path / "config.toml").exists() and any(path.glob("*/config.toml"))
-    return None if is_series else pg.Run.open(path, experiment)
+    if is_series:
+        return None
+    opened = pg.Run.open(path, experiment, trust="trust" in given)
+    named = any(source.option in given for source in experiment.sources(opened.settings))
+    return opened.with_trust(Trust.NAMED) if named else opened
 
 
 def train(
@@ -182,7 +197,7 @@ def train(
     if experiment.is_evaluated_at_end and not ended:
         if is_first and diverged:
             print("The best flow from before that is evaluated.", flush=True)
-        _evaluate(pg.Run.open(out, experiment))
+        _evaluate(pg.Run.open(out, experiment).with_trust(work.run.trust))
     return 130 if ended else int(diverged)
 
 
@@ -192,7 +207,7 @@ def _evaluate(trained: pg.Run) -> None:
     for line in trained.experiment.story(trained) if is_first else ():
         print(line)
     evaluate(trained, trained.experiment.first_evaluation(trained.options), seed=0, as_json=False)
-    evaluated = pg.Run.open(trained.path, trained.experiment)
+    evaluated = pg.Run.open(trained.path, trained.experiment).with_trust(trained.trust)
     for line in evaluated.experiment.advice(evaluated) if is_first else ():
         print(as_options(line))
 
@@ -263,7 +278,9 @@ def _summarise(work: "pg.Session", wall: float, below: list[pg.Row]) -> None:
     )
     numbers = [form.format(v) for name, form in _LAST.items() if (v := row.value(name)) is not None]
     print(f"Last block: {', '.join(numbers)}.")
-    after = "" if work.run.experiment.is_evaluated_at_end else f" Next: {work.run.evaluate_command}"
+    after = (
+        "" if work.run.experiment.is_evaluated_at_end else f" Next: {as_options(work.run.evaluate_command)}"
+    )
     print(f"Saved in {path}.{after}")
     if below:
         print(

@@ -15,6 +15,7 @@ from .._words.errors import ArgumentError, UserError
 from .._words.text import Number
 from .options import flat, from_mapping
 from .panel import Panel
+from .sources import Source
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -150,6 +151,14 @@ class AbstractExperiment(abc.ABC):
     def for_costs(self, options: Any) -> Any:
         """Return the options for `bench`: what does not affect the cost of a gradient may be filled in."""
         return options
+
+    def sources(self, options: Any) -> Sequence[Source]:
+        """Return the code and the data outside the run that the options name.
+
+        Before code runs that is not below the working directory, or has changed since a run was trained, the
+        reader of the run is asked.
+        """
+        return ()
 
     def begin(self, options: Any, model: "PyTree") -> "tuple[PyTree, dict[str, Any]]":
         """Return the model to start from, given the untrained one, and what to record about its origin."""

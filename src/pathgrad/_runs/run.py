@@ -19,6 +19,7 @@ from .._train.row import Number, Row, best_row
 from .._words.errors import UserError
 from .experiment import AbstractExperiment, OptionsTable, build, find_experiment
 from .rundir import RunDir, RunError
+from .sources import Trust, check_sources, named_again, with_code
 from .status import Status, status_of
 from .warnings import warnings_of
 
@@ -37,20 +38,31 @@ class Run:
     """One training and the files it has written, made by `Run.open`. Each file is read once, when needed.
 
     A run may be in progress, may have been killed, or may have lost some files: what cannot be read counts as
-    missing, and `troubles` lists it. `config` holds the contents of config.toml.
+    missing, and `troubles` lists it. `config` holds the contents of config.toml, and `trust` what code of it
+    may run.
     """
 
     path: Path
     config: dict[str, Any]
     experiment: AbstractExperiment
+    trust: Trust = Trust.NEARBY
 
     @classmethod
-    def open(cls, path: Path | str, experiment: AbstractExperiment | None = None) -> "Run":
+    def open(
+        cls,
+        path: Path | str,
+        experiment: AbstractExperiment | None = None,
+        *,
+        trust: bool = False,
+        density: str | None = None,
+    ) -> "Run":
         """Open the run in a directory; a `UserError` explains why that fails.
 
         Args:
             path: The directory.
             experiment: The experiment, if it is not installed; a run of another one is refused.
+            trust: Run its code even from outside the working directory, or changed since the training.
+            density: Its code, named again: `FILE.py:NAME` or `MODULE:NAME`. Naming it is trusting it.
         """
         folder = RunDir(Path(path))
         config = folder.config
@@ -64,7 +76,12 @@ class Run:
         if config["experiment"] != experiment.name:
             kind = config["experiment"]
             raise RunError(f"{folder.path} is a run of {kind!r}, not {experiment.name!r}. Name another.")
-        return cls(folder.path, config, experiment)
+        opened = cls(folder.path, config, experiment, Trust.ALL if trust else Trust.NEARBY)
+        return opened if density is None else with_code(opened, density)
+
+    def with_trust(self, trust: Trust) -> "Run":
+        """Return this run with more trust, if it has less."""
+        return self if self.trust is Trust.ALL else dataclasses.replace(self, trust=trust)
 
     @property
     def directory(self) -> RunDir:
@@ -241,7 +258,12 @@ class Run:
     @property
     def evaluate_command(self) -> str:
         """The command that evaluates it."""
-        return f"pathgrad evaluate {shlex.quote(str(self.path))}"
+        return f"pathgrad evaluate {shlex.quote(str(self.path))}{self.named_again}"
+
+    @property
+    def named_again(self) -> str:
+        """What to add to a command if the code of this run, named by its reader, will be asked for."""
+        return named_again(self.experiment, self.settings) if self.trust is Trust.NAMED else ""
 
     # What can be done with it
 
@@ -250,7 +272,19 @@ class Run:
         return self._problem
 
     @functools.cached_property
+    def recorded(self) -> Mapping[str, Any]:
+        """What its last checkpoint says about the training; empty if there is none."""
+        meta: Any = _work().newest_meta(self) if self.has_checkpoints else None
+        return meta if isinstance(meta, dict) else {}
+
+    @functools.cached_property
+    def notes(self) -> list[str]:
+        """What to know about its sources before its model is used; raises if they are not to be trusted."""
+        return check_sources(self)
+
+    @functools.cached_property
     def _problem(self) -> "AbstractProblem":
+        _ = self.notes  # before any code of it runs
         return build(self.experiment, self.settings)
 
     def flow(self) -> "PyTree":

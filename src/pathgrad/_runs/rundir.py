@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._train.row import Row
 from .._words.errors import UserError, named
-from .files import TEMPORARY, write_atomically
+from .files import TEMPORARY, sweep, write_atomically
 from .toml import dump_toml
 
 try:
@@ -242,8 +242,13 @@ class RunDir:
         # leaves a directory that can be overwritten again.
         if (self.path / "checkpoints").is_dir():  # otherwise JAX need not be loaded
             self.checkpoints.clear()
+        self.sweep()
         for name in ("metrics.jsonl", *self._outputs(), ".outputs"):
             (self.path / name).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove unfinished files of processes that were killed."""
+        sweep(self.path, "*")
 
     def _outputs(self) -> list[str]:
         try:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
-from .._words.errors import ArgumentError, UserError, named
+from .._words.errors import ArgumentError, UserError, check_seconds, named
 from .checkpoint import read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
 from .options import changes
 from .problem import AbstractProblem, Trained, Training, run_keys
 from .provenance import provenance
 from .run import Run
-from .rundir import RunDir
+from .rundir import RunDir, RunError
+from .sources import Trust, recorded
+from .status import lost_checkpoints
 
 
 def train(
@@ -36,6 +38,7 @@ def train(
     resume: bool = False,
     overwrite: bool = False,
     checkpoint_seconds: float | None = None,
+    trust: bool = False,
     progress: bool = False,
 ) -> Run:
     """Train in a run directory, as `pathgrad train` does, and return the run.
@@ -50,6 +53,8 @@ def train(
         overwrite: Replace the run in `out`. Without this, nothing that exists is touched.
         checkpoint_seconds: Time between checkpoints: a killed run loses at most this much work and the
             current block. By default what suits the experiment.
+        trust: Resume even if that runs code from outside the working directory that only the run names, or
+            code that has changed since.
         progress: Print the progress.
 
     Raises:
@@ -60,7 +65,11 @@ def train(
         experiment = find_experiment(experiment)
     if resume and out is None:
         raise UserError(f"No run to resume was given. Name its directory with {named('out')}.")
-    stored = Run.open(out, experiment) if resume and out is not None else None
+    stored = Run.open(out, experiment, trust=trust) if resume and out is not None else None
+    if stored is not None and options is not None:
+        stored = stored.with_trust(Trust.NAMED)
+    seconds = experiment.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds
+    check_seconds(checkpoint_seconds=seconds)
     if options is None:
         options = experiment.defaults() if stored is None else stored.settings
     folder = Path("runs") / options.name if out is None else Path(out)
@@ -70,7 +79,7 @@ def train(
     ):
         close()
         with report(work.training.steps, visible=progress, max_seconds=work.max_seconds) as tell:
-            for row in work.rows(checkpoint_seconds or experiment.checkpoint_seconds):
+            for row in work.rows(seconds):
                 tell(row)
         return work.run
 
@@ -83,6 +92,7 @@ class Session:
         run: The run that it writes to.
         state: The latest state. Its arrays are overwritten while `rows` continues.
         max_seconds: Training time after which it stops.
+        recorded: What each checkpoint says of the sources and options of the run.
         last: The latest row of metrics, if this process has made any.
     """
 
@@ -92,6 +102,7 @@ class Session:
     trainer: Trainer
     state: TrainState
     max_seconds: float | None
+    recorded: dict[str, Any]
     last: Row | None = None
 
     def rows(self, checkpoint_seconds: float) -> Iterator[Row]:
@@ -122,15 +133,19 @@ class Session:
         trained = Trained(devices.on_one_device(self.trainer.result(self.state)), self.state)
         concluded = self.problem.concluded(options, trained, key=run_keys(options.training.seed)[2])
         if concluded != options:
+            # The checkpoint first: if the process is killed in between, it goes with either configuration.
+            self.recorded["concluded"] = recorded(self.run.experiment, concluded)["options"]
+            self.save()
             config = self.run.config | {"options": dataclasses.asdict(concluded)}
-            self.run = Run(self.run.path, config, self.run.experiment)
+            self.run = dataclasses.replace(self.run, config=config)
             if devices.is_first():
                 self.run.directory.write_config(config)
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def save(self, rows: Sequence[Row] = ()) -> None:
+        """Write a checkpoint, with rows of metrics that are not written yet."""
         if devices.is_first():
-            step, meta = int(self.state.step), {"seconds": self.trainer.seconds}
+            step, meta = int(self.state.step), {"seconds": self.trainer.seconds} | self.recorded
+            meta |= {"rows": [row.to_json() for row in rows]} if rows else {}
             self.run.directory.checkpoints.save(self.state, step=step, meta=meta)
 
 
@@ -151,6 +166,7 @@ def session(
     its progress, and `note` what it found.
     """
     decided = Decided(_settled(experiment, options, resumed))
+    before = recorded(experiment, decided.options)
     if resumed is None:
         if devices.is_alone():
             RunDir(out).check_free(overwrite=overwrite)  # deciding may take long
@@ -159,7 +175,7 @@ def session(
             note(text)
     options, trainer, state, origin = decided.options, decided.trainer, decided.state, {}
     problem = build(experiment, options)
-    training = problem.training
+    training, about = problem.training, _unchanged(before, recorded(experiment, options))
     # It may raise, so before anything is written.
     trainer = trainer or training.trainer(key=run_keys(options.training.seed)[1])
     if resumed is None and state is None:
@@ -167,28 +183,26 @@ def session(
         state = trainer.init(model)
     shared = {"devices": trainer.devices, "processes": jax.process_count()}
     config = {"experiment": experiment.name, "options": dataclasses.asdict(options)}
-    recorded = resumed.config if resumed else {"provenance": provenance() | shared | origin}
-    run = Run(out, recorded | config, experiment)
+    kept = resumed.config if resumed else {"provenance": provenance() | shared | origin}
+    run = Run(out, kept | config, experiment, resumed.trust if resumed else Trust.NAMED)
     with _held(run, overwrite=overwrite, is_new=resumed is None):
-        newest = run.directory.checkpoints.newest()
+        newest, rows = run.directory.checkpoints.newest(), decided.rows
         if state is None and newest is not None:
             # Shapes are enough: the state of a large model with its optimiser is gigabytes.
             like = eqx.filter_eval_shape(trainer.init, training.model)
             state = training.loaded(run.directory.checkpoints.load_newest(like))
-            trainer.seconds = float(read_header(newest).meta["seconds"])
+            meta = read_header(newest).meta
+            trainer.seconds, rows = float(meta["seconds"]), map(Row.of, meta.get("rows", ()))
             if resumed is not None and resumed.settings.training != options.training:
                 state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # plan again
         elif state is None:  # killed before its first checkpoint: start from scratch
             state = trainer.init(experiment.begin(options, training.model)[0])
         limit = experiment.training_seconds(options)
-        work = Session(run, problem, training, trainer, state, limit, *decided.rows[-1:])
-        if resumed is not None and devices.is_first():
-            run.directory.truncate_metrics(int(state.step))
-            run.directory.write_config(run.config)
-        for row in decided.rows if devices.is_first() else ():
-            run.directory.append_metrics(row)
-        if newest is None:
-            work.save()  # the run that this one starts from may be gone when it is resumed
+        work = Session(run, problem, training, trainer, state, limit, about, *decided.rows[-1:])
+        if newest is None:  # save, since the run that this one starts from may be gone when it is resumed
+            work.save(decided.rows)
+        if devices.is_first():
+            _rewind(run, int(state.step), rows, is_new=resumed is None)
         _check_same(state, config)
         yield work
         # All processes leave together: what follows may read what the first one has written.
@@ -199,6 +213,9 @@ def _settled(experiment: AbstractExperiment, options: Any, resumed: Run | None) 
     """Return options that mean the same in any directory; a resumed run may only change its length."""
     if resumed is None:
         return experiment.settled(options)[0]
+    _ = resumed.notes  # raises before any code of the run runs
+    if (problem := lost_checkpoints(resumed)) is not None:
+        raise RunError(f"{problem} Or replace the run: {named('overwrite')} without {named('resume')}.")
     stored, free = resumed.settings, experiment.may_change(resumed.settings)
     if options == stored:
         return stored
@@ -217,9 +234,31 @@ def _settled(experiment: AbstractExperiment, options: Any, resumed: Run | None) 
     return after
 
 
+def _unchanged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    if before["sources"] != now["sources"]:
+        raise UserError("The code or data to train on were changed while this began. Start again.")
+    return now
+
+
+def _rewind(run: Run, step: int, rows: Iterable[Row], *, is_new: bool) -> None:
+    """Let the files of a run say what its state does: up to this step, with the rows that came before it."""
+    if not is_new:
+        run.directory.truncate_metrics(step)
+        run.directory.write_config(run.config)
+        run.directory.sweep()
+    written = {row.step for row in run.directory.read_metrics()}
+    for row in rows:
+        if row.step not in written:
+            run.directory.append_metrics(row)
+
+
 @contextlib.contextmanager
 def _held(run: Run, *, overwrite: bool, is_new: bool) -> Iterator[None]:
-    """Lock a run directory. Of several processes the first creates and locks it; all fail if that fails."""
+    """Lock a run directory. Of several processes the first creates and locks it; all fail if that fails.
+
+    A new directory in which nothing was trained is removed after a failure.
+    """
+    absent = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
     with contextlib.ExitStack() as stack:
         failure = None
         if devices.is_first():
@@ -231,7 +270,18 @@ def _held(run: Run, *, overwrite: bool, is_new: bool) -> Iterator[None]:
                 failure = error
         if devices.any_process(failure is not None):
             raise failure or UserError("The first process could not start. Read its message.")
-        yield
+        try:
+            yield
+        except TrainingDiverged:  # its last good state is saved
+            raise
+        except BaseException:
+            with contextlib.suppress(UserError, OSError):
+                if is_new and devices.is_first() and not run.directory.read_metrics():
+                    stack.close()
+                    run.directory.remove()
+                    for folder in absent[1:]:
+                        folder.rmdir()
+            raise
 
 
 def _check_same(state: TrainState, config: dict[str, Any]) -> None:

@@ -70,3 +70,13 @@ def _why_ended(run: "Run") -> str | None:
     if waited and patience is not None and waited[-1] > patience:
         return f"no better validation for {count(waited[-1])} epochs"
     return None
+
+
+def lost_checkpoints(run: "Run") -> str | None:
+    """Return why a run that was trained has no checkpoint, and what to do; `None` if it has one."""
+    if run.has_checkpoints or run.last is None:
+        return None
+    return (
+        f"{run.path} was trained to step {run.last.step}, but its checkpoints are gone: they were removed, "
+        f"or not copied with the rest. Put them back into {run.path / 'checkpoints'}."
+    )

@@ -12,18 +12,28 @@ import numpy as np
 
 from .. import devices
 from .._words.errors import UserError, check_at_least_one, named
+from .checkpoint import read_header
 from .problem import Tell, Trained, evaluation_key
 from .provenance import provenance
 from .run import Run
+from .status import lost_checkpoints
+
+
+def newest_meta(run: Run) -> Any:
+    """Return what the last checkpoint says about the training; `None` if there is none."""
+    newest = run.directory.checkpoints.newest()
+    return None if newest is None else read_header(newest).meta
 
 
 def trained(run: Run) -> Trained:
     """Load the result of a training from its last checkpoint."""
     checkpoints = run.directory.checkpoints
     if checkpoints.newest() is None:
+        if (problem := lost_checkpoints(run)) is not None:
+            raise UserError(f"{problem} Or train again.")
         raise UserError(
-            f"{run.path} has no checkpoint: its training was stopped before the first one, or they are kept "
-            f"elsewhere. Repeat the training command with {named('resume')}."
+            f"{run.path} has no checkpoint: its training was stopped before the first one. Repeat the "
+            f"training command with {named('resume')}."
         )
     shell = run.problem().shell()
     trainer = shell.trainer(key=jr.key(0))

@@ -4,6 +4,7 @@ A message may name an argument: `time_kernels` in Python, but an option with das
 the library only marks the name, and the code that shows the message writes it in the form the reader needs.
 """
 
+import math
 import re
 
 # From Unicode's private-use area: no file name and no text from a user contains them by accident.
@@ -48,3 +49,10 @@ def check_at_least_one(**arguments: int | float | None) -> None:
     for name, value in arguments.items():
         if value is not None and value < 1:
             raise ArgumentError(f"{named(name)} must be at least 1, got {value}.")
+
+
+def check_seconds(**arguments: float) -> None:
+    """Raise an `ArgumentError` for arguments that are no span of time: negative, infinite or NaN."""
+    for name, value in arguments.items():
+        if not 0 <= value < math.inf:
+            raise ArgumentError(f"{named(name)} must be a number of seconds, zero or more, got {value}.")

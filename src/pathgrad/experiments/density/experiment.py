@@ -1,6 +1,7 @@
 """Fit a flow of your choice to your own log density. No JAX here: the command line imports this for help."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pathgrad as pg
@@ -55,6 +56,10 @@ class DensityExperiment(AbstractFlowExperiment):
     def settled(self, options: DensityOptions) -> tuple[DensityOptions, list[str]]:
         """Make the path of a file absolute, so that the run can be evaluated from any directory."""
         return dataclasses.replace(options, density=absolute(options.density)), []
+
+    def sources(self, options: DensityOptions) -> Sequence[pg.Source]:
+        """Return the code of the density."""
+        return (pg.Source("density", options.density),)
 
     def build(self, options: DensityOptions) -> Any:
         from .problem import build

@@ -1,12 +1,13 @@
 """A user's own log density, named as MODULE:FUNCTION or FILE.py:FUNCTION."""
 
 import importlib
+import importlib.machinery
 import importlib.util
 import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from jaxtyping import Array
@@ -90,6 +91,14 @@ def _missing(module: ModuleType, spec: str) -> pg.UserError:
     return pg.UserError(f"{module_name} has no function {name!r}. It has: {', '.join(known) or 'none'}.")
 
 
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """Import a file as it is now: compiled code in a folder beside it may be of another file."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load(name: str) -> ModuleType:
     """Import a module by its name, or from a file."""
     path, is_file = expanded(name), name.endswith(".py")
@@ -103,7 +112,8 @@ def _load(name: str) -> ModuleType:
         if not is_file:
             return importlib.import_module(name)
         # Under a different name, since an installed package may have the same one.
-        spec = importlib.util.spec_from_file_location(f"_pathgrad_density_{path.stem}", path)
+        name = f"_pathgrad_density_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -87,6 +87,11 @@ class FitExperiment(AbstractFlowExperiment):
         data = None if options.data is None else str(expanded(options.data).absolute())
         return dataclasses.replace(options, density=absolute(options.density), data=data), []
 
+    def sources(self, options: FitOptions) -> Sequence[pg.Source]:
+        """Return the code of the density or model, and the data of a model."""
+        data = () if options.data is None else (pg.Source("data", options.data, is_code=False),)
+        return (pg.Source("density", options.density), *data)
+
     def decided(self, options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decided:
         """Find coordinates, compare flows, and see how many rounds fit into the time."""
         from .deciding import decide
@@ -128,12 +133,12 @@ class FitExperiment(AbstractFlowExperiment):
         ess, is_good = pg.number_in(run.evaluation, "ess"), run.last and run.last.value("is_good")
         if is_good or ess is None or ess > _GOOD_ESS or run.last is None:
             draws = f"{pg.named('n')} 10000 {pg.named('out')} draws.npz"
-            return [f"Next: pathgrad sample {shlex.quote(str(run.path))} {draws}"]
+            return [f"Next: pathgrad sample {shlex.quote(str(run.path))}{run.named_again} {draws}"]
         if run.last.value("is_good") is None:  # training ended inside a round: one more would diverge too
             return ["To raise the ESS, smooth the density, or transform its parameters: it must be finite."]
         rounds = int(pg.number_in(run.training, "rounds") or 0)
         more = duration(2 * run.last.seconds)  # a round is as long as all before it, and a little longer
-        again = f"{resume_command(self, run.path)} {pg.named('rounds')}"
+        again = f"{resume_command(self, run.path)}{run.named_again} {pg.named('rounds')}"
         return [
             f"To raise the ESS, train one more round, which takes about {more}: {again} {rounds + 1}",
             f"Or try another {pg.named('flow')}, or transform the parameters of the density.",
