@@ -182,8 +182,10 @@ class RunDir:
         if not _OUTPUT_NAME.fullmatch(name):
             raise ValueError(f"`name` must be a plain file name; got {name!r}.")
         if name not in self._outputs():
-            with self._reporting("write to"), (self.path / ".outputs").open("ab") as stream:
-                stream.write(f"{name}\n".encode())
+            with self._reporting("write to"), (self.path / ".outputs").open("a+b") as stream:
+                stream.seek(max(stream.seek(0, os.SEEK_END) - 1, 0))
+                is_cut_off = stream.read() not in (b"", b"\n")  # by a kill: begin a new line
+                stream.write(b"\n" * is_cut_off + f"{name}\n".encode())
         return self.path / name
 
     @contextlib.contextmanager
