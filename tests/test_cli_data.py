@@ -1,9 +1,12 @@
 """`pathgrad data list|verify|download`, against a server of our own: no test asks for a real address."""
 
 import contextlib
+import dataclasses
+import errno
 import gc
 import hashlib
 import http.server
+import os
 import re
 import socket
 import subprocess
@@ -12,7 +15,6 @@ import threading
 import time
 from pathlib import Path
 
-import pooch.core
 import pytest
 
 from pathgrad._cli import data
@@ -141,6 +143,7 @@ download({file!r}, Path({str(tmp_path)!r}))
     server.go_on.set()
     download(file, tmp_path)
     assert (tmp_path / "D" / "f.bin").read_bytes() == CONTENTS
+    assert names(tmp_path) == ["f.bin"]  # what the kill left is swept
 
 
 def test_wrong_contents_are_not_taken(server, tmp_path):
@@ -185,9 +188,35 @@ def test_failures_name_the_cause_and_the_remedy(server, tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_a_full_disk(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(pooch.core, "temporary_file", lambda path: contextlib.nullcontext("/dev/full"))
+    def full(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"No space left on device.*Run the command again"):
         download(known(server), tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_links_that_somebody_planted_are_not_followed(server, tmp_path):
+    (tmp_path / "D").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    for name in ("f.bin", "f.bin.part", ".f.bin.00000000.tmp"):
+        (tmp_path / "D" / name).symlink_to(victim)
+    download(known(server), tmp_path)
+    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "D" / "f.bin").read_bytes() == CONTENTS
+    assert not (tmp_path / "D" / "f.bin").is_symlink()
+
+
+def test_no_server_can_fill_the_disk(server, tmp_path, monkeypatch):
+    server.lengths = False
+    short = dataclasses.replace(known(server), size=100_000)
+    unknown = dataclasses.replace(known(server), size=None)
+    monkeypatch.setattr("pathgrad._data.download._MOST", 200_000)
+    for file, most in ((short, "100,000"), (unknown, "200,000")):
+        with pytest.raises(UserError, match=f"longer than the {most} bytes"):
+            download(file, tmp_path)
     assert names(tmp_path) == []
 
 

@@ -5,6 +5,7 @@ import py_compile
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -89,7 +90,8 @@ def edit(run, old, new):
 def test_code_below_the_working_directory_needs_no_question(here, trace):
     run = pg.Run.open("run")
     assert run.notes == []
-    assert run.problem().target.log_prob(np.ones(2)) == 0
+    problem: Any = run.problem()
+    assert problem.target.log_prob(np.ones(2)) == 0
     assert trace.exists()
 
 
@@ -210,6 +212,7 @@ def test_a_configuration_of_somebody_else_is_not_repeated_unasked(here, trace, t
 
 def test_older_checkpoints_load_with_a_word(here):
     newest = pg.Run.open("run").directory.checkpoints.newest()
+    assert newest is not None
     like = pg.Run.open("run").problem().training
     trainer = like.trainer(key=pg.run_keys(0)[1])
     state = load(newest, eqx.filter_eval_shape(trainer.init, like.model))

@@ -2,18 +2,19 @@
 
 import hashlib
 import importlib
-import tempfile
+import io
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pooch
 
-from pathgrad._runs.files import write_atomically
+from pathgrad._runs.files import replacing, write_atomically
 from pathgrad._words.errors import UserError
 
 from .files import File
 
 _PIECE = 2**16  # bytes
+_MOST = 2**30  # bytes, where the size of a file is not known
 
 
 def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -> None:
@@ -29,14 +30,18 @@ def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -
     http: Any = pooch.HTTPDownloader(
         progressbar=bar, chunk_size=_PIECE, timeout=timeout, headers={"User-Agent": "pathgrad"}
     )
-    pooch.get_logger().setLevel("WARNING")  # the bar shows progress instead
-    known = f"{file.algorithm}:{file.digest}"
     try:
         if file.conversion is None:
-            pooch.retrieve(file.address, known, path.name, path.parent, downloader=http)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # An unfinished file has a name that nobody can know, so nobody can have put a link there.
+            with replacing(path) as opened:
+                received = _Received(opened, file.algorithm, file.size or _MOST)
+                http(file.address, received, None)
+                _check(file, received.digest.hexdigest())
         else:
-            _retrieve_converted(file, path, http)
-        path.chmod(0o644)  # pooch's temporary file was readable by its owner only
+            contents = _converted(file, http)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [contents])
     except ValueError as error:
         raise UserError(f"{file.address} sent a different file: {error} {again}") from error
     except OSError as error:  # from the network or the disk
@@ -45,20 +50,38 @@ def download(file: File, folder: Path, bar: Any = None, timeout: float = 30.0) -
         ) from error
 
 
-def _retrieve_converted(file: File, path: Path, http: Any) -> None:
+def _converted(file: File, http: Any) -> bytes:
     """Download what a file is made from, and make it: the known hash is that of the result."""
     assert file.conversion is not None
-    assert file.address is not None
-    with tempfile.TemporaryDirectory() as folder:
-        raw = pooch.retrieve(file.address, None, "download", folder, downloader=http)
-        # Only here, since it needs NumPy, and the help of the command should not wait for that.
-        conversions = importlib.import_module(f"{__package__}.conversions").CONVERSIONS
-        contents = conversions[file.conversion](Path(raw).read_bytes(), file.columns)
-    digest = hashlib.new(file.algorithm, contents).hexdigest()
+    raw = io.BytesIO()
+    http(file.address, _Received(raw, file.algorithm, _MOST), None)
+    # Only here, since it needs NumPy, and the help of the command should not wait for that.
+    conversions = importlib.import_module(f"{__package__}.conversions").CONVERSIONS
+    contents = conversions[file.conversion](raw.getvalue(), file.columns)
+    _check(file, hashlib.new(file.algorithm, contents).hexdigest())
+    return contents
+
+
+class _Received:
+    """Take what a server sends, up to a limit: no server may fill the disk."""
+
+    def __init__(self, file: IO[bytes] | io.BytesIO, algorithm: str, most: int) -> None:
+        self.file, self.digest, self.most = file, hashlib.new(algorithm), most
+
+    def write(self, piece: bytes) -> None:
+        self.digest.update(piece)
+        if self.file.tell() + len(piece) > self.most:
+            raise ValueError(f"it is longer than the {self.most:,} bytes that were expected at most.")
+        self.file.write(piece)
+
+    def flush(self) -> None:
+        """Do nothing: the whole file is synced at the end."""
+
+
+def _check(file: File, digest: str) -> None:
     if digest != file.digest:
-        raise ValueError(f"what is made from it has the hash {digest}, expected {file.digest}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, [contents])
+        made = "it" if file.conversion is None else "what is made from it"
+        raise ValueError(f"{made} has the hash {digest}, expected {file.digest}.")
 
 
 def _cause(error: BaseException) -> BaseException:
