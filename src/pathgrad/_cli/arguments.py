@@ -5,12 +5,13 @@ import dataclasses
 import io
 import itertools
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 import pathgrad as pg
-from pathgrad._words.errors import UserError
+from pathgrad._words.errors import UserError, named
 
 from .failures import HelpShown
 
@@ -35,11 +36,24 @@ def parse(kind: type[T], prog: str, words: list[str], default: T | None = None) 
         raise UserError(_one_line(stderr.getvalue(), prog)) from None
 
 
+# How Python says that a word is not of a kind.
+_KINDS = {
+    r"\{None\}\|INT could be instantiated from \[('.*?')\]": "a whole number",
+    r"\{None\}\|FLOAT could be instantiated from \[('.*?')\]": "a number",
+    r"invalid literal for int\(\) with base 10: ('.*?')": "a whole number",
+    r"could not convert string to float: ('.*?')": "a number",
+}
+
+
 def _one_line(box: str, prog: str) -> str:
     """Take tyro's message out of its box."""
     text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", box.partition("For full helptext")[0]).split())
     # The headline of the box, such as "Parsing error", adds nothing to the message in it.
-    text = re.sub(r"^(Parsing error|Invalid choice|Value error|(Required|Unrecognized) options) ", "", text)
+    heads = "Parsing error|Invalid choice|Value error|Missing argument|(Required|Unrecognized) options"
+    text = re.sub(rf"^({heads}) ", "", text)
+    for pattern, kind in _KINDS.items():
+        text = re.sub(rf"Error parsing (--[\w-]+): .*?{pattern}.*", rf"\1 must be {kind}, got \2.", text)
+    text = re.sub(r" Argument helptext: .*", "", text)
     return f"{text} ({prog} --help explains the options.)"
 
 
@@ -72,6 +86,13 @@ def given_words(words: list[str]) -> dict[str, str]:
             name, equals, value = word[2:].partition("=")
             values[name.replace("-", "_")] = value if equals else after
     return values
+
+
+def check_used(given: Iterable[str], unused: Mapping[str, str]) -> None:
+    """Raise a `UserError` if an option is given that would be ignored; `unused` says why."""
+    for name in given:
+        if name in unused:
+            raise UserError(f"{named(name)} would have no effect: {unused[name]}. Leave it out.")
 
 
 def bare_words(words: list[str], flags: set[str]) -> list[int]:

@@ -14,7 +14,7 @@ from pathgrad._bench.record import Record, duration, number, stopwatch, write_sp
 from pathgrad._runs.provenance import provenance
 
 from . import bench_targets
-from .arguments import given_words, option_fields, parse, with_first_word
+from .arguments import check_used, given_words, option_fields, parse, with_first_word
 from .processes import check_devices
 from .tables import print_table
 
@@ -63,6 +63,8 @@ def run(prog: str, words: list[str]) -> int:
     # A preset may plan several runs; the last one is what it is about.
     plan = experiment.planned(getattr(given, fields[0][0]), getattr(given, "preset", ""), Path("runs"))
     options = plan[-1][1]
+    trained = [f.name for f in dataclasses.fields(options.training) if f.name not in ("batch", "seed")]
+    check_used(chosen, dict.fromkeys(trained, "one gradient is measured, nothing is trained"))
     check_devices()
     record = {"what": what} | _bench.measure_gradients(experiment, options, given.measure, say)
     if given.json:

@@ -22,7 +22,8 @@ def explained(error: BaseException, words: Sequence[str]) -> str | None:
     text = first_line(error)
     is_full = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
     if is_full or "RESOURCE_EXHAUSTED" in text:
-        return f"there is not enough memory. {_remedy(words)}"
+        detail = f" ({error})" if type(error) is MemoryError and error.args else ""
+        return f"there is not enough memory{detail}. {_remedy(words)}"
     if isinstance(error, OverflowError) or any(sign in text for sign in _TOO_LARGE):
         return f"a number is too large to compute with. {_remedy(words)}"
     if isinstance(error, RecursionError):

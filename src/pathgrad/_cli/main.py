@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -138,6 +139,8 @@ def _run(words: list[str]) -> int:
     if words[0] in groups and words[1:2] in (["-h"], ["--help"]):
         print(usage(words[0]))
         return 0
+    if any(word == "" and before != "--title" for before, word in itertools.pairwise(["", *words])):
+        raise UserError("One of the arguments is empty. Leave it out, or write what belongs there.")
     name, rest = find(words)
     try:
         module = importlib.import_module(f"pathgrad._cli.{name.split()[0]}")

@@ -12,8 +12,10 @@ from typing import Annotated
 import tyro
 
 import pathgrad as pg
-from pathgrad._words.errors import UserError, as_options
+from pathgrad._words.errors import UserError, as_options, check_at_least_one
 from pathgrad._words.text import first_line
+
+from .failures import explained
 
 CpuDevices = Annotated[
     int | None,
@@ -50,15 +52,19 @@ class Processes:
             self._check()
             print(
                 f"pathgrad: waiting for {self.processes or 'the other'} processes at {self.coordinator}; "
-                f"after {pg.devices.CONNECT_SECONDS} s JAX ends those that are left alone",
+                f"a process that is alone for {pg.devices.CONNECT_SECONDS} s is ended",
                 file=sys.stderr,
             )
         pg.devices.join(self.coordinator, self.processes, self.process_id)
 
     def _check(self) -> None:
-        if self.coordinator is None or not self.coordinator.rpartition(":")[2].isdigit():
-            wanted = "--coordinator HOST:PORT, such as 10.0.0.1:12345"
-            raise UserError(f"Several processes need {wanted}; got {self.coordinator}.")
+        check_at_least_one(processes=self.processes)
+        if self.coordinator is None:
+            raise UserError("Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345.")
+        if not self.coordinator.rpartition(":")[2].isdigit():
+            raise UserError(
+                f"--coordinator must be HOST:PORT, such as 10.0.0.1:12345, got {self.coordinator}."
+            )
         if _launched_together():  # the launcher also sets the number of processes and their ids
             return
         if self.processes is None or self.process_id is None:
@@ -128,6 +134,8 @@ def _end(error: BaseException, again: str) -> None:
             "another process of this job has ended or cannot be reached, so this one ends too. Read its "
             f"messages. {again}\n(JAX: {error})"
         )
+    elif (said := explained(error, sys.argv[1:])) is not None:
+        text, code = said, 2
     else:
         text = "".join(traceback.format_exception(error))
     print(f"\npathgrad: {pg.devices.which_process()}: {text}", file=sys.stderr, flush=True)

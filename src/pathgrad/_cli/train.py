@@ -21,7 +21,7 @@ from pathgrad._runs.status import resume_command
 from pathgrad._train.progress import at_first_use, report
 from pathgrad._words.errors import UserError, as_options, check_seconds
 
-from .arguments import given_words, option_fields, parse, with_first_word
+from .arguments import check_used, given_words, option_fields, parse, with_first_word
 from .evaluate import evaluate
 from .processes import CpuDevices, Processes
 from .trusting import tell_notes
@@ -58,6 +58,8 @@ def run(prog: str, words: list[str]) -> int:
     parsed: Any = parse(kind, prog, words, kind(_default(experiment, given, resumed)))
     where: Where = parsed.run
     options = getattr(parsed, experiment.name.replace("-", "_"))
+    if resumed is None:
+        check_used(given, experiment.unused(options))
     for note in [] if resumed else experiment.settled(options)[1]:
         print(f"pathgrad: {note}", file=sys.stderr)
     out = where.out or Path("runs") / options.name
@@ -127,7 +129,10 @@ def _default(experiment: pg.AbstractExperiment, given: dict[str, str], resumed: 
     if contents.get("experiment") != experiment.name:
         kind = contents.get("experiment")
         raise UserError(f"{file} belongs to {kind!r}, not to {experiment.name!r}. Name another file.")
-    return experiment.adapted(experiment.read(contents.get("options", {}), file), **given)
+    options = contents.get("options", {})
+    if not isinstance(options, dict):
+        raise UserError(f"{file}: options = {options!r} is not a table. Write `[options]` and their names.")
+    return experiment.adapted(experiment.read(options, file), **given)
 
 
 def _resumed(experiment: pg.AbstractExperiment, given: dict[str, str]) -> pg.Run | None:
@@ -136,8 +141,10 @@ def _resumed(experiment: pg.AbstractExperiment, given: dict[str, str]) -> pg.Run
         raise UserError("--resume needs --out, the directory of the run to continue.")
     path = Path(given["out"])
     is_series = not (path / "config.toml").exists() and any(path.glob("*/config.toml"))
+    check_used(given, {"overwrite": "--resume continues what is there"})
     if is_series:
         return None
+    check_used(given, dict.fromkeys(("config", "preset"), "a resumed run keeps its options"))
     opened = pg.Run.open(path, experiment, trust="trust" in given)
     named = any(source.option in given for source in experiment.sources(opened.settings))
     return opened.with_trust(Trust.NAMED) if named else opened

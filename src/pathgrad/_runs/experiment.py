@@ -164,6 +164,10 @@ class AbstractExperiment(abc.ABC):
         """Return the model to start from, given the untrained one, and what to record about its origin."""
         return model, {}
 
+    def unused(self, options: Any) -> Mapping[str, str]:
+        """Return options that have no effect beside the others, by their names, and why: they are refused."""
+        return {}
+
     def training_seconds(self, options: Any) -> float | None:
         """Return the training time after which a run stops; `None` for no limit."""
         return options.training.max_seconds

@@ -4,6 +4,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from .._words.errors import UserError
@@ -38,8 +39,16 @@ def _typed(hint: Any, value: object, name: str, where: str) -> object:
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise UserError(f"{where}: {name} = {value!r} is not of type {hint}.")
+        raise UserError(f"{where}: {name} = {value!r} is not {_called(kinds)}.")
     return value
+
+
+_CALLED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+
+
+def _called(kinds: tuple[Any, ...]) -> str:
+    """Return what TOML calls values of these types."""
+    return " or ".join(_CALLED.get(kind, "a table") for kind in kinds if kind is not types.NoneType)
 
 
 def flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

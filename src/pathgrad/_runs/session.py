@@ -181,6 +181,7 @@ def session(
     if resumed is None and state is None:
         model, origin = experiment.begin(options, training.model)
         state = trainer.init(model)
+        trainer.prepare(state, training.steps)  # it may fail, too
     shared = {"devices": trainer.devices, "processes": jax.process_count()}
     config = {"experiment": experiment.name, "options": dataclasses.asdict(options)}
     kept = resumed.config if resumed else {"provenance": provenance() | shared | origin}

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from .. import devices
-from .._words.errors import UserError, check_at_least_one, named
+from .._words.errors import UserError, check_at_least_one, check_at_most, named
 from .checkpoint import read_header
 from .problem import Tell, Trained, evaluation_key
 from .provenance import provenance
@@ -23,6 +23,8 @@ def newest_meta(run: Run) -> Any:
     """Return what the last checkpoint says about the training; `None` if there is none."""
     newest = run.directory.checkpoints.newest()
     return None if newest is None else read_header(newest).meta
+
+_MOST_REFINED = 1000  # finer solves would show rounding
 
 
 def trained(run: Run) -> Trained:
@@ -46,13 +48,16 @@ def trained(run: Run) -> Trained:
 def sample(run: Run, n: int, *, seed: int, refine: int | None) -> dict[str, np.ndarray]:
     """Draw from a trained run."""
     check_at_least_one(n=n, refine=refine)
+    check_at_most(_MOST_REFINED, refine=refine)
     key = evaluation_key(run.settings.training.seed, seed)
     return run.problem().sample(trained(run).model, key=key, n=n, refine=refine)
 
 
 def evaluate(run: Run, how: Any, *, seed: int, tell: Tell | None = None) -> dict[str, Any]:
     """Evaluate a trained run, write the results into it, and return them as they are in the file."""
-    check_at_least_one(refine=getattr(how, "refine", None))
+    refine = getattr(how, "refine", None)
+    check_at_least_one(refine=refine)
+    check_at_most(_MOST_REFINED, refine=refine)
     key = evaluation_key(run.settings.training.seed, seed)
     # Check before the long work, not after it.
     if not os.access(run.path, os.W_OK):

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Key, PyTree
 
 from .._gradients.objectives import AbstractObjective
+from .._words.memory import check_program
 from .._words.tree import number_of_draws
 from ..devices import mesh_for, replicated
 from ..metrics import gradient_norm
@@ -99,7 +100,9 @@ class CompiledRunner(AbstractRunner):
             mesh = self.mesh if self.mesh is not None and size % self.mesh.size == 0 else None
             run = jax.jit(_block_of(self.method, self.objective, static, mesh), donate_argnums=0)
             lowered = run.lower(*self._arguments(arrays, data, length))
-            self._compiled[size] = static, lowered.compile()
+            compiled = lowered.compile()
+            check_program(compiled, "a block of steps")
+            self._compiled[size] = static, compiled
             self.compile_seconds += time.perf_counter() - began
         return state
 

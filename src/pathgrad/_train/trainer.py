@@ -103,6 +103,12 @@ class Trainer:
         best = None if self.validation is None else self.validation.begin(model)
         return begin(model, self.method.init(model), best)
 
+    def prepare(self, state: TrainState, steps: int | None) -> None:
+        """Compile what `blocks` needs first; what fails here fails before anything is done or written."""
+        done = int(state.step)
+        if steps is None or done < steps:
+            self._runner.prepare(state, self._length(done, steps))
+
     def result(self, state: TrainState) -> PyTree:
         """Return the trained model: the best one, if there was a validation."""
         if state.best is not None and int(state.best.step):

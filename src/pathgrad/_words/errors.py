@@ -51,6 +51,13 @@ def check_at_least_one(**arguments: int | float | None) -> None:
             raise ArgumentError(f"{named(name)} must be at least 1, got {value}.")
 
 
+def check_at_most(most: int, **arguments: int | None) -> None:
+    """Raise an `ArgumentError` for arguments above a limit; `None` means a default and is allowed."""
+    for name, value in arguments.items():
+        if value is not None and value > most:
+            raise ArgumentError(f"{named(name)} must be at most {most}, got {value}.")
+
+
 def check_seconds(**arguments: float) -> None:
     """Raise an `ArgumentError` for arguments that are no span of time: negative, infinite or NaN."""
     for name, value in arguments.items():

@@ -1,7 +1,9 @@
 """Options that experiments share. No JAX here: the command line imports this module to print help."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
+
+from pathgrad._words.errors import named
 
 Estimator = Literal["path", "total", "two-copy"]
 
@@ -69,8 +71,38 @@ class TrainOptions:
     """Steps per compiled block; each block adds one row of metrics. (gauss-newton: always one step.)"""
 
     @property
+    def unused(self) -> dict[str, str]:
+        """Options that the optimiser does not look at, and why."""
+        if self.optimizer == "gauss-newton":
+            names = [
+                "estimator",
+                "batch",
+                "learning_rate",
+                "beta1",
+                "beta2",
+                "decay",
+                "clip",
+                "average",
+                "block",
+            ]
+            return dict.fromkeys(names, f"{named('optimizer')} is gauss-newton")
+        if not self.newton_steps:
+            return {"draws_per_parameter": f"{named('optimizer')} is {self.optimizer}"}
+        return {}
+
+    @property
     def method(self) -> str:
         """Short name of the method, for labels: the optimiser, or the gradient it follows."""
         if self.optimizer != "adam":
             return self.optimizer
         return f"{self.estimator}-gauss-newton" if self.newton_steps else self.estimator
+
+
+def unused_of(flow: Any) -> dict[str, str]:
+    """Return the options of a flow that its other options make void, and why."""
+    void = {}
+    if (divergence := getattr(flow, "divergence", "hutchinson")) != "hutchinson":
+        void["probes"] = f"{named('divergence')} is {divergence}"
+    if (solver := getattr(flow, "solver", None)) is not None:
+        void["tolerance" if solver == "rk4" else "solver_steps"] = f"{named('solver')} is {solver}"
+    return void

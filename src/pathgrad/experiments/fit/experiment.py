@@ -75,6 +75,9 @@ class FitExperiment(AbstractFlowExperiment):
     def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
         return super(AbstractFlowExperiment, self).alike(options)
 
+    def unused(self, options: FitOptions) -> Mapping[str, str]:
+        return {}
+
     def may_change(self, options: FitOptions) -> tuple[str, ...]:
         return ("training.rounds",)
 

@@ -8,7 +8,7 @@ import pathgrad as pg
 from pathgrad._numbers.measured import MEASURED
 from pathgrad._numbers.verdict import read_verdict
 
-from ..options import TrainOptions
+from ..options import TrainOptions, unused_of
 from . import words
 
 _ESS = pg.Quantity(
@@ -74,6 +74,10 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
     def preset(self, /, **given: str) -> Any:
         """Return the options of a preset."""
         return self.Options()
+
+    def unused(self, options: Any) -> Mapping[str, str]:
+        """Return the options that others make void."""
+        return unused_of(getattr(options, "flow", None)) | options.training.unused
 
     def may_change(self, options: Any) -> tuple[str, ...]:
         # With two stages, `steps` fixes where the second begins, so only the length of the second may change.

@@ -7,8 +7,13 @@ import optax
 from jaxtyping import Array, Key
 
 import pathgrad as pg
+from pathgrad._words.errors import check_at_least_one, check_at_most
+from pathgrad._words.memory import check_memory
 
 from ..options import FlowOptions, TrainOptions
+
+_COPIES = 4  # of the weights: themselves, their gradient, and two moments of it
+MOST_STEPS = 100_000  # of a solver; more would show rounding
 
 # What the words of the command line stand for.
 ESTIMATORS = {"path": pg.PathGradient, "total": pg.TotalGradient, "two-copy": pg.TwoCopyGradient}
@@ -22,6 +27,12 @@ BASES = {
 
 def make_flow(options: FlowOptions, shape: tuple[int, ...], *, key: Key[Array, ""]) -> pg.Flow:
     """Build the flow that the options describe."""
+    sizes = {"width": options.width, "depth": options.depth}
+    check_at_least_one(**sizes, probes=options.probes)
+    dim = math.prod(shape)
+    weights = (2 * dim + options.width * (options.depth - 1)) * options.width
+    weights += dim**2 if options.base == "full" else 0
+    check_memory(_COPIES * weights, dim=dim, **sizes)
     divergence = make_divergence(options.divergence, options.depth, pg.Hutchinson(options.probes))
     field = pg.MLPField(math.prod(shape), options.width, options.depth, key=key)
     integrator = make_integrator(options.solver, options.solver_steps, options.tolerance)
@@ -43,6 +54,10 @@ def make_integrator(
     word: Literal["rk4", "dopri5", "tsit5"], steps: int, tolerance: float
 ) -> pg.AbstractIntegrator:
     """Return the integrator that a word stands for: fixed or adaptive steps."""
+    check_at_least_one(solver_steps=steps)
+    check_at_most(MOST_STEPS, solver_steps=steps)
+    if not 0 < tolerance < 1:
+        raise pg.ArgumentError(f"{pg.named('tolerance')} must be between 0 and 1, got {tolerance}.")
     return pg.FixedStep(steps) if word == "rk4" else pg.Adaptive(tolerance, tolerance, word)
 
 
@@ -55,6 +70,8 @@ def make_training(
 ) -> pg.Training:
     """Return the training that the options describe, of a flow on a target."""
     check_training(options)
+    # Of each draw at least its position, its velocity and its score.
+    check_memory(3 * options.batch * math.prod(flow.shape), batch=options.batch)
     objective = pg.ReverseKL(target, ESTIMATORS[options.estimator](), log_z, log_z_err)
     return pg.Training(flow, objective, _method(options), options.steps + options.newton_steps)
 

@@ -1,6 +1,7 @@
 """The problem of fitting a flow to a target: its evaluation by importance weights, and weighted draws."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,12 +12,14 @@ from jaxtyping import Array, Key
 
 import pathgrad as pg
 from pathgrad._numbers.mode_search import GRADIENTS
+from pathgrad._words.memory import check_memory
 
 from .draws import read_draws
 from .experiment import FlowEvaluateOptions
 
 _SEARCH = 2**30 + 3  # folded into the key
 _SEARCHED = 2**12  # draws that a search begins with, where no figure shows them
+_KEPT = 4  # numbers kept of each draw, or made of it at the end
 _SHOWN = 2**14  # draws stored in evaluation.npz
 _GRID = 80  # points along each axis for the contours of the target
 
@@ -78,6 +81,7 @@ class FlowProblem(pg.AbstractProblem):
         """Evaluate the flow by its importance weights, and take the further measurements, if any."""
         if how.samples < 1:
             raise pg.ArgumentError(f"{pg.named('samples')} must be at least 1, got {how.samples}.")
+        check_memory(_KEPT * how.samples, samples=how.samples)
         flow, factor = trained.model, self.refine if how.refine is None else how.refine
 
         def report(done: int) -> None:
@@ -138,6 +142,7 @@ class FlowProblem(pg.AbstractProblem):
         self, model: pg.Flow, *, key: Key[Array, ""], n: int, refine: int | None
     ) -> dict[str, np.ndarray]:
         """Draw `x`, `log_q` and `log_weight`; in memory are these arrays and one chunk of draws."""
+        check_memory(n * (math.prod(model.shape) + 2), n=n)
         flow = model.refined(self.refine if refine is None else refine)
         arrays: dict[str, np.ndarray] = {}
         done = 0

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 import pathgrad as pg
+from pathgrad._words.errors import check_at_least_one
 
 from ..options import TrainOptions
 from .reference import COUPLINGS, MASS_SQUARED
@@ -62,6 +63,7 @@ class Phi4Options:
     @property
     def action_coupling(self) -> float:
         """The given coupling, or the benchmark's."""
+        check_at_least_one(size=self.size)
         if self.coupling is not None:
             return self.coupling
         if self.size not in COUPLINGS:

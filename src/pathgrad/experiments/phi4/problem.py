@@ -5,8 +5,10 @@ import functools
 from jaxtyping import Array, Key
 
 import pathgrad as pg
+from pathgrad._words.errors import check_at_most
+from pathgrad._words.memory import check_memory
 
-from ..flows.making import ADJOINTS, make_divergence, make_training
+from ..flows.making import ADJOINTS, MOST_STEPS, make_divergence, make_training
 from ..flows.problem import FlowProblem
 from .base import FreeField
 from .evaluation import LatticeMeasurement
@@ -17,6 +19,7 @@ from .theory import Phi4
 
 # Solver steps per period of the fastest time kernel. With fewer than two the solver cannot resolve it, and
 # training goes wrong silently, because the density of the flow is wrong.
+_TABLES = 8  # numbers for each site, before there are any draws
 _STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
 
 
@@ -26,6 +29,7 @@ def solver_steps(options: LatticeFlowOptions) -> int:
     enough, least = max(_FEWEST, _STEPS_A_PERIOD * fastest), max(1, _FEWEST_A_PERIOD * fastest)
     if options.solver_steps is None:
         return enough
+    check_at_most(MOST_STEPS, solver_steps=options.solver_steps)
     if options.solver_steps < least:
         raise pg.ArgumentError(
             f"{pg.named('solver_steps')} {options.solver_steps} cannot resolve {options.time_kernels} time "
@@ -61,6 +65,7 @@ def make_flow(options: LatticeFlowOptions, target: Phi4, *, key: Key[Array, ""])
 
 def build(options: Phi4Options) -> FlowProblem:
     """Return the problem that the options describe."""
+    check_memory(_TABLES * options.size**2, size=options.size)
     target = Phi4(options.size, options.action_coupling, options.mass_squared)
     log_z = known(target.size, target.coupling, target.mass_squared).get("log_z", (None, 0.0))
     flow = make_flow(options.flow, target, key=pg.run_keys(options.training.seed)[0])

@@ -9,6 +9,7 @@ import pathgrad as pg
 from pathgrad._data.files import data_folder
 from pathgrad._words.paths import expanded
 
+from ..options import unused_of
 from .data.sources import SOURCES, resolve
 from .options import AutoencoderEvaluateOptions, AutoencoderOptions, known_of, preset
 from .verdict import read_verdict
@@ -79,6 +80,14 @@ class VaeExperiment(pg.AbstractExperiment):
         from .problem import AutoencoderProblem
 
         return AutoencoderProblem(options)
+
+    def unused(self, options: AutoencoderOptions) -> Mapping[str, str]:
+        """Return the options of the posterior that others make void."""
+        flow, noise = options.flow, f"{pg.named('divergence')} is {options.flow.divergence}"
+        more = {"noise": noise} if flow.divergence != "hutchinson" else {}
+        if flow.field == "gates":
+            more |= dict.fromkeys(("rank", "activation"), f"{pg.named('field')} is gates")
+        return unused_of(flow) | more
 
     def may_change(self, options: AutoencoderOptions) -> tuple[str, ...]:
         return "training.epochs", "training.patience", "training.max_seconds", "data"

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 import pathgrad as pg
+from pathgrad._words.memory import check_memory
 
 from ..flows.making import ADJOINTS, ESTIMATORS, make_divergence, make_integrator
 from .amortised import AmortisedFlow, LogScaleHead, VarianceHead
@@ -126,6 +127,14 @@ def make_model(
     if any(side < 4 or side % 4 for side in shape):
         raise ValueError(f"Both sides of the images must be multiples of four, got {shape}.")
     check_least(1, channels=options.network.channels, latent=options.latent)
+    flow, hidden = options.flow, options.network.hidden
+    check_least(0, hidden=hidden)
+    for_each = hidden + options.network.channels + 2 * max(0, flow.cnfs) * flow.width
+    weights = options.latent * for_each + hidden * shape[0] * shape[1]
+    check_memory(
+        4 * weights, latent=options.latent, width=flow.width, cnfs=flow.cnfs, hidden=hidden,
+        channels=options.network.channels,
+    )  # fmt: skip
     keys = jr.split(key, 4)
     likelihood = make_likelihood(options, levels, key=keys[3])
     encoder, decoder = make_networks(options, shape, likelihood.outputs, key=keys[0])

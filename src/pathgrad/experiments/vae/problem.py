@@ -15,6 +15,7 @@ from jaxtyping import Array, Key
 
 import pathgrad as pg
 from pathgrad._data.files import data_folder
+from pathgrad._words.memory import check_memory
 
 from .data.datasets import Dataset, load
 from .data.sources import find
@@ -127,6 +128,7 @@ class AutoencoderProblem(pg.AbstractProblem):
                 f"{pg.named('refine')} does not apply: drawing from the prior of an autoencoder solves no "
                 "ODE. Leave it out."
             )
+        check_memory(2 * n * math.prod(self._source.pixels), n=n)
         size = min(n, _AT_ONCE)
         parts = [prior_draws(model, key=jr.fold_in(key, i), n=size) for i in range(math.ceil(n / size))]
         z, mean, x = (np.concatenate([np.asarray(p[k]) for p in parts])[:n] for k in range(3))
