@@ -90,5 +90,5 @@ def test_adam_then_gauss_newton_is_one_run(tmp_path, capsys):
     capsys.readouterr()
     assert main([*resume, "--steps", "20"]) == 2
     assert "only --newton-steps and --max-seconds may change" in capsys.readouterr().err
-    assert main([*adam, "--optimizer", "gauss-newton", "--newton-steps", "2"]) == 2
+    assert main(["train", "toy", "--optimizer", "gauss-newton", "--newton-steps", "2"]) == 2
     assert "--newton-steps must be at least 0 and follow steps of adam" in capsys.readouterr().err

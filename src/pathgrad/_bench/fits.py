@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pathgrad._words.errors import ArgumentError, UserError, check_at_least_one, named
+from pathgrad._words.errors import ArgumentError, UserError, check_at_least_one, check_at_most, named
 
 from .record import Record, Say
 
 DEFAULT_FIT = "pathgrad:fit"
 DEFAULT_TARGETS = "pathgrad.targets"
 _WORKER = "pathgrad._bench.fit_worker"
+_MOST_SEEDS = 1000
 # What a record must have in common with a job to count as done.
 _SAME = ("target", "seed", "max_seconds", "fit")
 
@@ -49,6 +50,7 @@ def jobs_for(
 ) -> list[FitJob]:
     """Return a job for each target and each seed from 0; by default for all targets that are known."""
     check_at_least_one(seeds=seeds)
+    check_at_most(_MOST_SEEDS, seeds=seeds)
     known, chosen = tuple(known), list(dict.fromkeys(names))
     for name in chosen:
         if name not in known:

@@ -62,9 +62,8 @@ class Processes:
         if self.coordinator is None:
             raise UserError("Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345.")
         if not self.coordinator.rpartition(":")[2].isdigit():
-            raise UserError(
-                f"--coordinator must be HOST:PORT, such as 10.0.0.1:12345, got {self.coordinator}."
-            )
+            wanted = "--coordinator HOST:PORT, such as 10.0.0.1:12345"
+            raise UserError(f"Several processes need {wanted}; got {self.coordinator}.")
         if _launched_together():  # the launcher also sets the number of processes and their ids
             return
         if self.processes is None or self.process_id is None:

@@ -24,6 +24,7 @@ def newest_meta(run: Run) -> Any:
     newest = run.directory.checkpoints.newest()
     return None if newest is None else read_header(newest).meta
 
+
 _MOST_REFINED = 1000  # finer solves would show rounding
 
 

@@ -33,10 +33,10 @@ def available() -> float:
     if resource is not None and sys.platform == "linux":
         allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
         limits.append(math.inf if allowed == resource.RLIM_INFINITY else allowed)
-    return min(limits) * jax.process_count()
+    return float(min(limits)) * jax.process_count()
 
 
-def check_memory(numbers: float, **arguments: int) -> None:
+def check_memory(numbers: float | int, **arguments: int) -> None:
     """Raise an `ArgumentError` if so many numbers, in single precision, fill the memory.
 
     Call it before they are made: a system may promise more memory than it has, and end the program later.
@@ -45,7 +45,7 @@ def check_memory(numbers: float, **arguments: int) -> None:
     if 4 * numbers <= (most := available()):
         return
     given = listed([f"{named(name)} {value}" for name, value in arguments.items()])
-    raise ArgumentError(f"{given}: this takes at least {_gigabytes(4 * numbers)}, and {_there(most)}.")
+    raise ArgumentError(f"{given}: this takes at least {_gigabytes(4.0 * numbers)}, and {_there(most)}.")
 
 
 def check_program(compiled: Any, what: str) -> None:
@@ -55,7 +55,7 @@ def check_program(compiled: Any, what: str) -> None:
         size = 0 if found is None else found.temp_size_in_bytes + found.output_size_in_bytes
         most = available()
         if size > most:
-            raise MemoryError(f"{what} takes {_gigabytes(size)}, and {_there(most)}")
+            raise MemoryError(f"{what} takes {_gigabytes(float(size))}, and {_there(most)}")
 
 
 def _there(most: float) -> str:

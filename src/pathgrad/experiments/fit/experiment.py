@@ -13,7 +13,7 @@ from pathgrad._words.text import duration, percent
 
 from ..density.experiment import absolute
 from ..flows.experiment import AbstractFlowExperiment
-from .options import FitOptions
+from .options import FitOptions, Found
 
 # Options of `pathgrad fit` before it chose the flow itself.
 _MOVED = (
@@ -76,7 +76,8 @@ class FitExperiment(AbstractFlowExperiment):
         return super(AbstractFlowExperiment, self).alike(options)
 
     def unused(self, options: FitOptions) -> Mapping[str, str]:
-        return {}
+        """Return what the fit finds itself."""
+        return dict.fromkeys((f.name for f in dataclasses.fields(Found)), "the fit finds it itself")
 
     def may_change(self, options: FitOptions) -> tuple[str, ...]:
         return ("training.rounds",)

@@ -47,7 +47,7 @@ def read_data(file: Path) -> dict[str, Any]:
         contents = json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise pg.UserError(f"The data {file} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise pg.UserError(f"The data {file} are not JSON: {error}.") from error
     if not isinstance(contents, dict):
         raise pg.UserError(
