@@ -119,9 +119,15 @@ def default_fit(names: Names) -> Figure:
     return figure
 
 
+def orchards(names: Names) -> Figure:
+    """Return what ArviZ has drawn."""
+    return names["axes"].ravel()[0].figure
+
+
 PICTURES: dict[str, tuple[str, Callable[[Names], Figure]]] = {
     "first-fit": ("index.md", first_fit),
     "default-fit": ("default-fit.md", default_fit),
+    "orchards": ("tutorial.md", orchards),
     "verdicts": ("verdict.md", verdicts),
 }
 

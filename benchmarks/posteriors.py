@@ -12,10 +12,10 @@ import argparse
 import json
 import math
 import shlex
-import statistics
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pathgrad._bench.record import stopwatch
@@ -29,6 +29,10 @@ ORDER = ("pathgrad", "normal", "iaf", "bnaf", "pathfinder", "nuts")
 HEAD = (
     "posterior", "method", "seed", "error of means", "weighted", "error of sds", "weighted",
     "ESS, %", "k-hat", "gradients", "CPU s",
+)  # fmt: skip
+OVERALL = (
+    "method", "means", "worst", "weighted means", "worst", "weighted sds", "worst", "ESS, %", "k-hat < 0.7",
+    "gradients", "CPU s",
 )  # fmt: skip
 Record = dict[str, Any]
 
@@ -119,35 +123,35 @@ def row(record: Record) -> list[str]:
 
 
 def overall(records: list[Record]) -> list[list[str]]:
-    """Return a row for each method, over all posteriors and seeds."""
+    """Return a row for each method: medians over all posteriors and seeds, and the worst.
+
+    Where there are no weights, weighted averages are plain ones.
+    """
     rows = []
     for method in ORDER:
         mine = [record for record in records if record["method"] == method]
         if not mine:
             continue
-        best = [
-            [float(r["numbers"].get(f"{what}_error_weighted", r["numbers"][f"{what}_error"])) for r in mine]
-            for what in ("mean", "sd")
+        numbers = [{key: float(value) for key, value in record["numbers"].items()} for record in mine]
+        errors = [
+            [one.get(f"{what}_error{how}", one[f"{what}_error"]) for one in numbers]
+            for what, how in (("mean", ""), ("mean", "_weighted"), ("sd", "_weighted"))
         ]
-        raw = [float(r["numbers"]["mean_error"]) for r in mine]
-        khat = [float(r["numbers"].get("khat", math.nan)) for r in mine]
-        good = "-" if math.isnan(khat[0]) else f"{sum(k < 0.7 for k in khat)} of {len(mine)}"
-        cells = [f(v) for v in (raw, *best) for f in (statistics.median, max)]
-        seconds = statistics.median(r["seconds"] for r in mine)
-        ess = 100 * statistics.median(float(r["numbers"]["ess"]) for r in mine)
-        shown = [f"{c:.3f}" if c < 100 else f"{c:.1e}" for c in cells]
-        rows.append([mine[0]["text"], *shown, f"{ess:.2f}", good, f"{seconds:.1f}"])
+        worst = [f"{f(of):.3f}" if f(of) < 100 else f"{f(of):.1e}" for of in errors for f in (median, max)]
+        good = [one["khat"] < 0.7 for one in numbers if "khat" in one]
+        gradients = median(record["gradients"] for record in mine)
+        rows.append([
+            mine[0]["text"], *worst, f"{100 * median(one['ess'] for one in numbers):.2f}",
+            f"{sum(good)} of {len(good)}" if good else "-", f"{gradients:,.0f}" if gradients else "-",
+            f"{median(record['seconds'] for record in mine):.1f}",
+        ])  # fmt: skip
     return rows
 
 
 def markdown(records: list[Record]) -> str:
     """Return the tables."""
-    head = (
-        "method", "error of means, median", "worst", "weighted, median", "worst",
-        "error of sds, median", "worst", "ESS, %, median", "k-hat below 0.7", "CPU s, median",
-    )  # fmt: skip
     lines = ["# Beside other methods", ""]
-    for title, top, rows in (("", head, overall(records)), ("## All", HEAD, [row(r) for r in records])):
+    for title, top, rows in (("", OVERALL, overall(records)), ("## All", HEAD, [row(r) for r in records])):
         lines += [title, ""] if title else []
         rule = ["---", *["---:"] * (len(top) - 1)]
         lines += [f"| {' | '.join(cells)} |" for cells in (top, rule, *rows)]

@@ -28,6 +28,12 @@ DENSITIES = {
     "cut off at two sd": (lambda x: jnp.where(x[0] > -2, normal(x), -jnp.inf), "map bounded parameters"),
     "a point": (lambda x: normal(x / 1e-30), "shrinks on and on.* other units"),
     "wide": (lambda x: normal(x / 1e30), "no finite integral.* other units"),
+    "a direction without effect": (
+        lambda x: -0.5 * (x[0] + x[1]) ** 2,
+        "no finite integral.*without a prior",
+    ),
+    "nowhere": (lambda x: normal(x) - jnp.inf, "not a finite number at any point tried"),
+    "NaN in the data": (lambda x: normal(x - np.array([1.0, np.nan])), "not a finite number at any point"),
     "a huge constant": (lambda x: normal(x) - 1e20, "about -1e[+]20.*Leave out the constant"),
 }
 

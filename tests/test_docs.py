@@ -15,7 +15,9 @@ from pathgrad.experiments.vae.verdict import AutoencoderReason
 from .docs_helpers import DOCS, PAGES, blocks, name_of
 
 # Whose code takes long.
-SLOW = {"posteriors"}
+SLOW = {"chains", "posteriors", "tutorial"}
+# The packages that code of a page needs, besides those that every test needs.
+NEEDED = {"chains": ["blackjax"], "posteriors": ["numpyro", "arviz"], "tutorial": ["numpyro", "arviz"]}
 WITH_CODE = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
 TRIED = [
     pytest.param(page, marks=[pytest.mark.slow] if page.stem in SLOW else [], id=name_of(page))
@@ -33,7 +35,7 @@ def precision_of(code):
 def test_code_runs_and_prints_what_the_page_says(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(page)
-    for package in {"numpyro", "arviz"} if page.stem == "posteriors" else ():
+    for package in NEEDED.get(page.stem, []):
         pytest.importorskip(package)
     whole: dict = {}  # one namespace for the page: its blocks build on each other
     with precision_of("".join(b.text for b in found if b.language == "python")):

@@ -44,6 +44,13 @@ for call in (pg.from_numpyro, pg.from_pymc, lambda of: pg.to_arviz(of, draws)):
     assert [line.partition("with: ")[2] for line in lines[1:]] == wanted
 
 
+def test_none_of_them_is_loaded_where_they_are_installed():
+    code = "import pathgrad as pg; [getattr(pg, name) for name in pg.__all__]"
+    code += f"; import sys; print([name for name in {OTHERS} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
 def test_commands_name_what_is_missing_in_one_line():
     commands = (["--help"], ["compare", "x"], ["train", "toy"], ["report", "x"])
     codes = f"[main(words) for words in {commands}]"

@@ -90,5 +90,32 @@ def test_what_is_refused(case):
         pg.evaluate(flow, target, key=jr.key(0), n=100, target_draws=draws)
 
 
+def test_a_warm_start_from_names():
+    found = pg.warm_start(TARGET, key=jr.key(0), start={"rate": 0.5, "place": [0.0, 1.0]}, draws=DRAWS)
+    assert found.outcome is pg.StartOutcome.CONVERGED
+    places = {"rate": -0.5, "place": [0.0, 0.0]}, {"rate": 0.0, "place": [0.0, 0.0]}, np.array([np.nan, 0, 0])
+    for outside in places:
+        with pytest.raises(pg.ArgumentError, match="`start` must be finite, and inside the support"):
+            pg.warm_start(TARGET, key=jr.key(0), start=outside)
+    with pytest.raises(pg.ArgumentError, match="`start` is by name"):
+        pg.warm_start(PLAIN, key=jr.key(0), start={"x": 0.0})
+
+
 def test_a_target_without_names_takes_what_was_written_of_it():
     np.testing.assert_array_equal(points_of(PLAIN, {"x": FREE}, "target_draws"), FREE)
+
+
+def test_draws_of_a_numpyro_model():
+    numpyro = pytest.importorskip("numpyro")
+    dist = numpyro.distributions
+
+    def model(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(2))
+        place = numpyro.sample("Place", dist.Normal(0, scale).expand([2]).to_event(1))
+        numpyro.deterministic("sum", place.sum())
+        numpyro.sample("y", dist.Normal(place, 1), obs=y)
+
+    target = pg.from_numpyro(model, np.zeros(2))
+    found = points_of(target, {"scale": RATE, "Place": PLACE, "sum": PLACE.sum(axis=-1)}, "target_draws")
+    expected = np.concatenate([PLACE.reshape(-1, 2), np.log(RATE).reshape(-1, 1)], axis=1)  # sorted by name
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad._default.clock import Clock
+from pathgrad._default.contender import Contender
 from pathgrad._default.inside import Inside
 from pathgrad._default.modes import with_search
+from pathgrad._default.pipeline import Pipeline
 from pathgrad._numbers.target_draws import _bridge, from_target_draws
 from pathgrad._train.warm_start.outcome import StartKind, StartOutcome
 from pathgrad._train.warm_start.warm_start import LocalMode, WarmStart
+from pathgrad.experiments.flows.experiment import FlowEvaluateOptions
 
 FEW = 16_128  # gradients: 60 chains
 
@@ -167,3 +171,19 @@ def test_what_a_fit_has_lost_is_told_in_the_coordinates_of_the_target(knows):
     assert abs(found.lost - 0.2) < 5 * found.lost_err < 0.05
     np.testing.assert_allclose(found.lost_point, place, atol=5 * width)
     assert found.verdict.level is pg.Level.UNRELIABLE
+
+
+def test_the_search_can_be_left_out(monkeypatch):
+    target, flow = lopsided(0.3, 20.0)[0], standard(3)
+    quiet = lambda *_: None  # noqa: E731
+    draws = {"x": np.zeros((4, 3)), "log_weight": np.zeros(4)}
+    problem = pg.FlowProblem(pg.Training(flow, pg.ReverseKL(target), pg.GaussNewton(), 1))
+    how = FlowEvaluateOptions(samples=4, mode_search=False)
+    assert problem._search(flow, draws, how, jr.key(0), quiet) is None
+    recipe = pg.Recipe(warm_start=None, mode_search=False)
+    pipeline = Pipeline(target, recipe, Clock(60.0), jr.key(0), quiet)
+    found = pg.evaluate(flow, target, key=jr.key(0), n=1000)
+    monkeypatch.setattr(Contender, "kept", 1)
+    best = object.__new__(Contender)
+    best.n = best.first = 1000
+    assert pipeline.searched(flow, found, best) is found

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import pathgrad as pg
+from pathgrad._numbers.summary import quantile_name
 
-from .posterior_models import LOG_2, MODELS, NAMED, columns_of, numpyro, values_in
+from .posterior_models import COLUMNS, LOG_2, MODELS, NAMED, columns_of, numpyro, values_in
 from .target_helpers import HERE, needs_data
 
 pytestmark = needs_data
@@ -55,3 +56,40 @@ def test_function_of_named_parameters(name):
 def test_numpyro_model(name):
     model, halves = MODELS[name]
     assert_same_density(name, pg.from_numpyro(model), halves * LOG_2)
+
+
+def errors_by_name(name, summary, probabilities):
+    """Largest errors of means and of quantiles, in standard deviations of the reference, by name.
+
+    Columns with heavy tails are compared by their logarithms, whose mean the summary does not have.
+    """
+    reference = pg.targets.load(name, HERE).reference
+    truth = reference.draws.reshape(-1, len(reference.names)).astype(float)
+    rows = [row for key in COLUMNS[name] for row in summary if row.split("[")[0] == key]
+    assert len(rows) == truth.shape[1]
+    means, quantiles = [], []
+    for row, column, label in zip(rows, truth.T, reference.names, strict=True):
+        found = np.array([summary[row][quantile_name(p)] for p in probabilities])
+        if label in reference.heavy:
+            column, found = np.log(column), np.log(found)
+        else:
+            means.append(abs(summary[row]["mean"] - column.mean()) / column.std())
+        quantiles.append(np.abs(found - np.quantile(column, probabilities)).max() / column.std())
+    return max(means), max(quantiles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["function", pytest.param("model", marks=needs_numpyro)])
+@pytest.mark.parametrize("name", NAMED)
+def test_default_fit_by_name(name, form):
+    probabilities = (0.05, 0.25, 0.5, 0.75, 0.95)
+    with jax.enable_x64(False):
+        target = NAMED[name]() if form == "function" else pg.from_numpyro(MODELS[name][0])
+        fit = pg.fit(target, max_seconds=600.0)
+        summary = fit.summary(probabilities=probabilities)
+    mean, quantile = errors_by_name(name, summary, probabilities)
+    found = fit.evaluation
+    print(f"{name} as a {form}: ESS {found.ess:.4f}, k-hat {found.khat:.2f}, {mean:.3f}, {quantile:.3f}")
+    # The flat densities reach 99.79 % and more.
+    assert found.ess > 0.99
+    assert max(mean, quantile) < 0.1

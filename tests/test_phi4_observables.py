@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import pathgrad as pg
+from pathgrad._numbers.metropolis import walk
 from pathgrad.experiments.phi4 import markov
 from pathgrad.experiments.phi4.lattice import momenta_squared
 from pathgrad.experiments.phi4.observables import AVERAGED, averaged, derived, measure, plane
@@ -142,16 +144,27 @@ class Decisions(np.random.Generator):
 def test_a_rejection_counts_the_state_again():
     weights = np.array([1.0, 0.5, 0.5, 4.0, 1.0, 2.0])
     # Accepted where 1 - u < w'/w; the first number is not looked at.
-    chain = markov.metropolis(np.log(weights), Decisions(0.9, 0.4, 0.6, 0.0, 0.7, 0.51))
+    chain = walk(np.log(weights), Decisions(0.9, 0.4, 0.6, 0.0, 0.7, 0.51))
     assert chain.held.tolist() == [0, 0, 2, 3, 3, 5]
     assert chain.acceptance == 3 / 5
     # 2^2 + 1 + 2^2 + 1 over twice the length.
     assert markov.tau_of_rejections(chain) == 10 / 12
 
 
+def test_a_chain_by_key():
+    log_weight = np.random.default_rng(1).normal(size=200)
+    one, again = (pg.metropolis(log_weight, key=jax.random.key(3)) for _ in range(2))
+    assert one.held.tolist() == again.held.tolist()
+    assert one.held.tolist() != pg.metropolis(log_weight, key=jax.random.key(4)).held.tolist()
+    assert 0.3 < one.acceptance < 0.8
+    for wrong in ([0.0, np.nan], [], 1.0):
+        with pytest.raises(pg.ArgumentError, match="one number for each draw"):
+            pg.metropolis(wrong, key=jax.random.key(0))
+
+
 def test_zero_weights_are_left_at_once_and_never_entered():
     log_weight = np.array([-np.inf, 0.0, -np.inf, 0.0, -np.inf])
-    chain = markov.metropolis(log_weight, np.random.default_rng(0))
+    chain = walk(log_weight, np.random.default_rng(0))
     assert chain.held.tolist() == [0, 1, 1, 3, 3]
 
 
@@ -159,7 +172,7 @@ def test_metropolis_has_the_right_equilibrium():
     rng = np.random.default_rng(2)
     weight = np.array([1.0, 2.0, 5.0])
     state = rng.integers(3, size=100_000)
-    chain = markov.metropolis(np.log(weight)[state], rng)
+    chain = walk(np.log(weight)[state], rng)
     for i, probability in enumerate(weight / weight.sum()):
         mean = markov.autocorrelated_mean((state[chain.held] == i).astype(float))
         assert abs(mean.value - probability) < TOLERANCE["z"] * mean.error
@@ -170,7 +183,7 @@ def test_metropolis_has_the_right_equilibrium():
 def test_acceptance_of_normal_weights_and_memory_of_a_bystander(spread):
     rng = np.random.default_rng(3)
     log_weight = rng.normal(-(spread**2) / 2, spread, size=200_000)
-    chain = markov.metropolis(log_weight, rng)
+    chain = walk(log_weight, rng)
     predicted = markov.gaussian_acceptance(math.exp(-(spread**2)))
     assert predicted == pytest.approx(math.erfc(spread / 2))
     assert abs(chain.acceptance - predicted) < 0.005

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import modes
+from benchmarks import modes, posteriors
 from benchmarks.costs.tables import markdown
 from pathgrad._bench import fit_tables
 from pathgrad._cli.tables import escaped
@@ -24,7 +24,7 @@ from .quoted_helpers import (
     written_as,
 )
 
-GENERATED = ("bench.md", "targets.md", "modes.md")
+GENERATED = ("bench.md", "targets.md", "modes.md", "posteriors.md")
 RESULTS = sorted(page for page in (ROOT / "results").rglob("*.md") if page.name not in GENERATED)
 # Pages with measured numbers; the others have settings and limits, which are in no file.
 MEASURED = ("costs", "devices", "choosing", "when-not", "second-order", "phi4", "autoencoders")
@@ -76,6 +76,16 @@ def test_the_page_of_lost_modes_is_made_from_its_file():
     folder = ROOT / "results/modes"
     records = json.loads((folder / "modes.json").read_text())["records"]
     assert (folder / "modes.md").read_text() == modes.markdown(records)
+
+
+def test_the_pages_of_posteriors_are_made_from_their_files():
+    records = [json.loads(file.read_text()) for file in (ROOT / "results/posteriors").glob("*.json")]
+    page = (ROOT / "results/posteriors/posteriors.md").read_text()
+    assert sorted(page.splitlines()[:-1]) == sorted(posteriors.markdown(records).splitlines()[:-1])
+    table = [f"| {' | '.join(cells)} |" for cells in posteriors.overall(records)]
+    assert len(table) >= 5
+    said = (ROOT / "docs/posteriors.md").read_text()
+    assert [line for line in table if line not in said] == []
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=named)

@@ -21,6 +21,7 @@ PAGES = (
     "results/targets/README.md",
     "results/targets/targets.md",
     "results/modes/modes.md",
+    "results/posteriors/posteriors.md",
     "results/phi4/README.md",
     "results/phi4/second_order.md",
     "results/vae/README.md",

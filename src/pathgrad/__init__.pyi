@@ -107,6 +107,8 @@ from ._numbers.evaluate import evaluate as evaluate
 from ._numbers.evaluate import weighted_chunks as weighted_chunks
 from ._numbers.evaluate import weighted_draws as weighted_draws
 from ._numbers.limits import khat_limit as khat_limit
+from ._numbers.metropolis import Chain as Chain
+from ._numbers.metropolis import metropolis as metropolis
 from ._numbers.mode_search import ModeSearch as ModeSearch
 from ._numbers.mode_search import Region as Region
 from ._numbers.summary import Summary as Summary

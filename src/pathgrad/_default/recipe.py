@@ -19,8 +19,8 @@ class Recipe:
         warm_start: Finds the coordinates, called as `warm_start(target, key=..., start=..., draws=...,
             max_seconds=...)`, and with `cut=...` if the plan has one; `None` for none: the flow then
             starts at a standard normal.
-        start: A point to start from, for the warm start.
-        draws: Draws of the target, from wherever, for the warm start.
+        start: A point to start from, for the warm start; or a dictionary of named parameters.
+        draws: Draws of the target, from wherever, for the warm start; by name as well.
         flow: The flow to train, in the coordinates of the warm start, used as it is.
         kinds: Which kinds of flow to try, in this order, until one is good.
         n: Draws per step.

@@ -47,6 +47,21 @@ def points_of(target: Any, draws: Any, name: str) -> Any:
         return np.asarray(_unconstrained(target, doubles))
 
 
+def start_of(target: Any, start: Any) -> Any:
+    """Return a start, which may be given by name, as a point of a target; raise if it is none."""
+    if isinstance(start, Mapping):
+        if not isinstance(target, AbstractNamedTarget):
+            raise ArgumentError(f"{named('start')} is by name, but the target has no names. Give a point.")
+        with jax.enable_x64(True):
+            start = np.asarray(target.unconstrain(start))
+    if start is not None and not np.isfinite(start).all():
+        raise ArgumentError(
+            f"{named('start')} must be finite, and inside the support of every parameter; as a point it is "
+            f"{np.asarray(start)}."
+        )
+    return start
+
+
 @eqx.filter_jit
 def _unconstrained(target: AbstractNamedTarget, values: dict[str, Array]) -> Array:
     return over_draws(lambda target, one: target.unconstrain(one), target, values)

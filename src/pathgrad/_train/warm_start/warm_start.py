@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target
+from ..._named.given import points_of, start_of
 from ..._words.errors import ArgumentError, named
 from .budget import Budget
 from .evaluator import Evaluator
@@ -95,12 +96,14 @@ def warm_start(
     Args:
         target: An object with `log_prob(x)` for one point.
         key: Source of the draws.
-        start: A point to start from, with the shape of a point. Default: the origin.
-        draws: Approximate draws, batch axis first, from which the first Gaussian is made.
+        start: A point to start from, or a dictionary of named parameters. Default: the origin.
+        draws: Approximate draws, batch axis first, from which the first Gaussian is made; or by name, as a
+            dictionary of arrays or an object of ArviZ.
         dim: Number of coordinates, for a target without the attribute `shape` whose points are vectors.
         max_seconds: Stop after this much time (without compiling).
         cut: Stop where an earlier search with the same arguments did: its attribute `cut`.
     """
+    start, draws = start_of(target, start), points_of(target, draws, "draws")
     shape = _shape_of(target, start, draws, dim)
     evaluate = Evaluator(target, shape)
     began, budget = time.perf_counter(), Budget(max_seconds, cut)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import pathgrad as pg
+from pathgrad._numbers.metropolis import walk
 
-from .markov import autocorrelated_mean, gaussian_acceptance, metropolis, tau_of_rejections
+from .markov import autocorrelated_mean, gaussian_acceptance, tau_of_rejections
 from .observables import AVERAGED, averaged, derived, measure, plane
 from .reference import Known, known
 from .theory import Phi4
@@ -133,7 +134,7 @@ class LatticeMeasurement:
 
     def _metropolis(self, found: pg.Evaluation) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return averages over a Markov chain of the same draws, and statistics of the chain."""
-        chain = metropolis(self._log_weight, np.random.default_rng(0))
+        chain = walk(self._log_weight, np.random.default_rng(0))
         counts = np.bincount(chain.held, minlength=len(self._log_weight)).astype(float)
         sums, totals = self._sums(counts)
         means = sums.sum(0) / totals.sum()

@@ -1,4 +1,4 @@
-r"""Independence Metropolis on weighted draws, and its autocorrelation.
+r"""Autocorrelation of an independence Metropolis chain.
 
 Autocorrelation times are $\tau = \frac12 + \sum_{t \ge 1} \rho(t)$: independent states have 1/2, and a mean
 over $N$ states has the squared error $2 \tau\, \mathrm{var} / N$.
@@ -9,16 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pathgrad._numbers.metropolis import Chain
+
 # In units of tau. Wider than the usual 5, because the chain stays long at a draw of large weight: its
 # autocorrelation is no single exponential, and with many draws the noise of more terms is small.
 _WINDOW = 10.0
-
-
-class Chain(NamedTuple):
-    """A Markov chain over draws."""
-
-    held: np.ndarray  # index of the draw that is the state, at each time
-    acceptance: float  # fraction of the proposals accepted
 
 
 class Average(NamedTuple):
@@ -27,26 +22,6 @@ class Average(NamedTuple):
     value: float
     error: float  # its standard error, with autocorrelation
     tau: float  # integrated autocorrelation time
-
-
-def metropolis(log_weight: np.ndarray, rng: np.random.Generator) -> Chain:
-    r"""Propose the draws in their order and accept each with probability $\min(1, w' / w)$.
-
-    After a rejected proposal the chain stays where it is, and the state counts once more. The chain starts at
-    the first draw, without burn-in: it reaches equilibrium after the first acceptances, so its start biases a
-    mean by $\tau / N$ standard deviations, less than its error by a factor $\sqrt{\tau / N}$. A burn-in would
-    be one more number to explain. Log-weights are $\log p - \log q$ at draws of $q$, none of them NaN.
-    """
-    # Accept where log u < log w' - log w. This form takes no difference of log-weights, so a weight of zero
-    # is never accepted, and is left at once if it is the first.
-    reach = log_weight - np.log1p(-rng.random(len(log_weight)))
-    held, state, current = [], 0, float(log_weight[0])
-    for i, (limit, log_w) in enumerate(zip(reach.tolist(), log_weight.tolist(), strict=True)):
-        if i and limit > current:
-            state, current = i, log_w
-        held.append(state)
-    accepted = np.count_nonzero(np.diff(held))
-    return Chain(np.array(held), accepted / max(len(held) - 1, 1))
 
 
 def gaussian_acceptance(ess: float) -> float:
