@@ -19,7 +19,7 @@ from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
 from .._words.errors import ArgumentError, UserError, check_seconds, named
-from .checkpoint import read_header
+from .checkpoint import DamagedCheckpoint, read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
 from .options import changes
 from .problem import AbstractProblem, Trained, Training, run_keys
@@ -192,8 +192,7 @@ def session(
             # Shapes are enough: the state of a large model with its optimiser is gigabytes.
             like = eqx.filter_eval_shape(trainer.init, training.model)
             state = training.loaded(run.directory.checkpoints.load_newest(like))
-            meta = read_header(newest).meta
-            trainer.seconds, rows = float(meta["seconds"]), map(Row.of, meta.get("rows", ()))
+            trainer.seconds, rows = _told_by(newest)
             if resumed is not None and resumed.settings.training != options.training:
                 state = dataclasses.replace(state, horizon=jnp.zeros((), jnp.int32))  # plan again
         elif state is None:  # killed before its first checkpoint: start from scratch
@@ -208,6 +207,17 @@ def session(
         yield work
         # All processes leave together: what follows may read what the first one has written.
         devices.any_process(False)
+
+
+def _told_by(checkpoint: Path) -> tuple[float, list[Row]]:
+    """Return the seconds of training before a checkpoint, and the rows of metrics that it holds."""
+    meta: Any = read_header(checkpoint).meta
+    try:
+        return float(meta["seconds"]), [Row.of(dict(row)) for row in meta.get("rows", ())]
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(
+            checkpoint, f"not as pathgrad writes it: what it tells of the training is odd ({error!r})"
+        ) from error
 
 
 def _settled(experiment: AbstractExperiment, options: Any, resumed: Run | None) -> Any:
