@@ -196,6 +196,37 @@ def test_two_processes_train_to_the_parameters_of_one_even_if_one_is_killed(tmp_
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+LATE = """
+import sys, time
+from pathgrad._cli.main import main
+from pathgrad._runs import session
+
+held = session._held
+
+def late(*given, **more):
+    time.sleep(40)
+    return held(*given, **more)
+
+session._held = late
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_late_is_waited_for(tmp_path, monkeypatch):
+    # XLA gives up the first exchange after 30 s, and the process that comes then is aborted.
+    popen = subprocess.Popen
+
+    def start_late(words, **how):
+        is_second = words[-1] == "1"
+        return popen([words[0], "-c", LATE, *words[3:]] if is_second else words, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", start_late)
+    processes = start_two(tmp_path / "two", "--steps", "5")
+    said = [p.communicate(timeout=SECONDS) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], said
+
+
 def test_processes_that_cannot_begin_all_end(tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").touch()

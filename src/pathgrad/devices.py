@@ -233,6 +233,9 @@ def join(coordinator: str | None, processes: int | None, process_id: int | None)
             f"The processes could not connect to each other: {error} Give {named('coordinator')}, "
             f"{named('processes')} and {named('process_id')}, or {named('processes')} 1 for a single process."
         ) from error
+    # The first exchange opens connections, and fails if a process is 30 s late for it (a limit of XLA's). So
+    # have it now, while all have just met, and not after each has compiled for as long as it takes.
+    any_process(False)
 
 
 def count() -> int:
