@@ -86,7 +86,7 @@ def test_default_fit_by_name(name, form):
     with jax.enable_x64(False):
         target = NAMED[name]() if form == "function" else pg.from_numpyro(MODELS[name][0])
         fit = pg.fit(target, max_seconds=600.0)
-        summary = fit.summary(probabilities=probabilities)
+        summary = fit.summary(65536, probabilities=probabilities)
     mean, quantile = errors_by_name(name, summary, probabilities)
     found = fit.evaluation
     print(f"{name} as a {form}: ESS {found.ess:.4f}, k-hat {found.khat:.2f}, {mean:.3f}, {quantile:.3f}")
