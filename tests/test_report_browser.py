@@ -1,7 +1,4 @@
-"""The report in a real browser, without a window: Debian's Chromium, driven by Playwright."""
-
-import os
-import shutil
+"""The report in a real browser."""
 
 import numpy as np
 import pytest
@@ -9,18 +6,10 @@ import pytest
 from pathgrad._runs.comparison import compare_groups
 from pathgrad._show.page import make_page
 
+from .browser_helpers import chromium, needs_browser, visits
 from .show_helpers import EVIL, because, draws, evaluate, grouped, make_run, rows_of
 
-CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-
-pytestmark = [
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason="no Chromium is installed: `apt-get install chromium`, or name one in CHROMIUM",
-    )
-]
+pytestmark = needs_browser
 
 # Contrast as WCAG defines it, of all visible text; what lies behind is mixed from the elements around it.
 CONTRASTS = """() => {
@@ -82,36 +71,15 @@ def page_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM)
-        yield browser
-        browser.close()
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture
 def visit(browser, page_path):
     """Open the page, and fail at the end of the test if the browser had anything to complain of."""
-    contexts, complaints = [], []
-
-    def opened(width=1280, **how):
-        context = browser.new_context(viewport={"width": width, "height": 800}, **how)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on(
-            "request",
-            lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None,
-        )
-        page.goto(page_path.as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    with visits(browser, page_path) as opened:
+        yield opened
 
 
 def overflow(page):

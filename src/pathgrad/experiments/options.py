@@ -93,9 +93,7 @@ class TrainOptions:
     @property
     def method(self) -> str:
         """Short name of the method, for labels: the optimiser, or the gradient it follows."""
-        if self.optimizer != "adam":
-            return self.optimizer
-        return f"{self.estimator}-gauss-newton" if self.newton_steps else self.estimator
+        return method_of(self.optimizer, self.estimator, self.newton_steps)
 
 
 def unused_of(flow: Any) -> dict[str, str]:
@@ -106,3 +104,10 @@ def unused_of(flow: Any) -> dict[str, str]:
     if (solver := getattr(flow, "solver", None)) is not None:
         void["tolerance" if solver == "rk4" else "solver_steps"] = f"{named('solver')} is {solver}"
     return void
+
+
+def method_of(optimizer: str, estimator: str, newton_steps: object) -> str:
+    """Return the short name of a method; a file may hold any words here."""
+    if optimizer != "adam":
+        return optimizer
+    return f"{estimator}-gauss-newton" if newton_steps else estimator

@@ -8,7 +8,7 @@ import pathgrad as pg
 from pathgrad._numbers.measured import MEASURED
 from pathgrad._numbers.verdict import read_verdict
 
-from ..options import TrainOptions, unused_of
+from ..options import method_of, unused_of
 from . import words
 
 _ESS = pg.Quantity(
@@ -91,8 +91,9 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
 
     def method(self, options: pg.OptionsTable) -> str:
         """Return the gradient that was followed, or the optimiser that follows none."""
-        training, names = options.get("training", {}), ("optimizer", "estimator", "newton_steps")
-        return str(TrainOptions(**{name: training[name] for name in names if name in training}).method)
+        training = options.get("training", {})
+        words = training.get("optimizer", "adam"), training.get("estimator", "path")
+        return method_of(*words, training.get("newton_steps"))
 
     def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
         """Return the number of steps requested, over all stages."""
