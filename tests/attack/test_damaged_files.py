@@ -166,7 +166,7 @@ def test_damaged_texts_and_arrays(folder, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", (1, 2))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_many_damaged_texts_and_arrays(seed, folder, capsys):
     attack_texts(seed, 500, folder, capsys)
 

@@ -55,7 +55,7 @@ def hostile_run(path, i, experiment):
     (path / "evaluation.json").write_text(
         json.dumps(hostile(found, i) if i % 2 else found | {"warnings": HOSTILE})
     )
-    np.savez(path / "evaluation.npz", **kept, **{f"odd{i}": np.zeros(3)})
+    np.savez(path / "evaluation.npz", allow_pickle=False, **kept, **{f"odd{i}": np.zeros(3)})
     (path / "evaluation.png").write_bytes(b"\x89PNG\r\n\x1a\n" + HOSTILE[i].encode())
 
 
