@@ -82,7 +82,7 @@ def errors_by_name(name, summary, probabilities):
 @pytest.mark.parametrize("form", ["function", pytest.param("model", marks=needs_numpyro)])
 @pytest.mark.parametrize("name", NAMED)
 def test_default_fit_by_name(name, form):
-    probabilities = (0.05, 0.25, 0.5, 0.75, 0.95)
+    probabilities = (0.1, 0.25, 0.5, 0.75, 0.9)
     with jax.enable_x64(False):
         target = NAMED[name]() if form == "function" else pg.from_numpyro(MODELS[name][0])
         fit = pg.fit(target, max_seconds=600.0)

@@ -140,6 +140,24 @@ def test_a_bound_that_depends_on_another_value():
     assert np.isnan(backwards.constrain(jnp.zeros(()), {"a": jnp.array(1.5)})[1])
 
 
+@pytest.mark.parametrize(
+    "support",
+    [
+        pg.bounded(low=lambda before: before["a"]),
+        pg.bounded(high=lambda before: before["a"]),
+        pg.bounded(lambda before: before["a"], lambda before: before["a"] ** 2 + 3),
+    ],
+    ids=["above", "below", "between"],
+)
+def test_gradients_go_through_a_bound_that_depends_on_another_value(support):
+    target = pg.Posterior(lambda v: jnp.sin(v["b"]) + v["a"], {"a": pg.real(), "b": support})
+    log_prob, x = jax.jit(target.log_prob), np.array([0.7, -0.4])
+    slope = np.asarray(jax.jit(jax.grad(target.log_prob))(x))
+    step = 1e-6 * np.eye(2)
+    expected = [float(log_prob(x + h) - log_prob(x - h)) / 2e-6 for h in step]
+    np.testing.assert_allclose(slope, expected, rtol=1e-6)
+
+
 def test_names_keep_the_order_in_which_they_are_given():
     def log_prob(v):
         return -jnp.sum((v["Z"] - jnp.arange(3.0)) ** 2) - (v["a"] - 5.0) ** 2

@@ -93,9 +93,9 @@ class _Bounded(AbstractSupport):
         # An exponential that is zero would make logarithms infinite.
         away = jnp.maximum(jnp.exp(free), _tiny(free))
         if high is None:
-            return jnp.maximum(low + away, jnp.nextafter(low, jnp.inf)), jnp.sum(free)
+            return jnp.maximum(low + away, _next(low, math.inf)), jnp.sum(free)
         if low is None:
-            return jnp.minimum(high - away, jnp.nextafter(high, -jnp.inf)), jnp.sum(free)
+            return jnp.minimum(high - away, _next(high, -math.inf)), jnp.sum(free)
         width = _width(low, high)
         value = jnp.where(free > 0, high - width * jax.nn.sigmoid(-free), low + width * jax.nn.sigmoid(free))
         log_det = jnp.log(width) - jax.nn.softplus(free) - jax.nn.softplus(-free)
@@ -115,6 +115,11 @@ class _Bounded(AbstractSupport):
             return None if bound is None else jnp.broadcast_to(jnp.asarray(bound, dtype), self.shape)
 
         return value(self.low), value(self.high)
+
+
+def _next(bound: Array, towards: float) -> Array:
+    """Return the number next to a bound, which may depend on other parameters: it has no derivative."""
+    return jnp.nextafter(jax.lax.stop_gradient(bound), towards)
 
 
 def _width(low: Array, high: Array) -> Array:
