@@ -8,13 +8,16 @@ A weight of zero (`-inf`) is valid. A NaN makes the result NaN: draws are never 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
+
+from ._words.arguments import shown
+from ._words.errors import ArgumentError, named
 
 _MIN_TAIL = 5  # fewest draws to which a generalised Pareto distribution is fitted
 
@@ -54,6 +57,20 @@ class _Tail(NamedTuple):
     size: Array
 
 
+def _checked(log_weight: Any) -> Float[Array, "draws *batch"]:
+    """Return log-weights as an array, which has at least one of them."""
+    name = named("log_weight")
+    try:
+        array = jnp.asarray(log_weight)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} must be an array of numbers, got {shown(log_weight)}.") from None
+    if not array.ndim or not array.shape[0]:
+        raise ArgumentError(f"{name} must have one entry for each draw, and at least one, got {array.shape}.")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ArgumentError(f"{name} must be floating-point numbers, got {array.dtype}.")
+    return array
+
+
 def _centre(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     largest = jnp.max(log_weight)
     return jnp.where(jnp.isfinite(largest), largest, 0.0)
@@ -78,6 +95,7 @@ def ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     One means $q = p/Z$; times $N$ it is a number of draws. It is blind to regions where $q$ never draws, and
     optimistic unless $N \gg 1/\mathrm{ESS}$: report it with the number of draws. NaN if all weights are zero.
     """
+    log_weight = _checked(log_weight)
     # With r = w / mean(w) the mean of r is one, so mean(r^2) = 1 + mean((r - 1)^2): this form
     # cannot exceed one by rounding and keeps its digits when the weights are nearly equal.
     excess = jnp.expm1(_log_relative_weight(log_weight))
@@ -92,6 +110,7 @@ def forward_ess(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
     The same fraction as `ess`, but estimated from draws of $p$ (from MCMC for instance): it detects regions
     of the target that $q$ has missed, and is zero if $q$ vanishes at a draw (`+inf`).
     """
+    log_weight = _checked(log_weight)
     shifted = log_weight - _centre(log_weight)
     log_product = _log_mean_exp(shifted) + _log_mean_exp(-shifted)
     # Cauchy-Schwarz makes the product at least one; only rounding can put it below.
@@ -107,6 +126,7 @@ def log_z(log_weight: Float[Array, " batch"]) -> LogZ:
     The error is the delta method's, $\mathrm{sd}(w) / (\hat Z\sqrt N)$, and needs at least two draws. The
     estimate is low on average by about half the squared error.
     """
+    log_weight = _checked(log_weight)
     n = log_weight.shape[0]
     excess = jnp.expm1(_log_relative_weight(log_weight))
     error = jnp.sqrt(jnp.mean(excess**2) / jnp.asarray(n - 1, excess.dtype))
@@ -123,6 +143,7 @@ def reverse_kl(log_weight: Float[Array, " batch"]) -> ReverseKL:
     variance $\sigma^2$ the error is about $\sigma^2 / \sqrt{2N}$, not $\sigma / \sqrt N$. It needs at
     least two draws. A zero weight makes the value infinite.
     """
+    log_weight = _checked(log_weight)
     # T = mean(-log w) + log mean(w). Moving the mass of draw i by h changes T by
     # h (-log w_i + w_i / Z - constant): the sum in the docstring is T itself, because mean(r) = 1,
     # and its summand is also the influence of a draw. So the spread of the summands is the
@@ -138,6 +159,7 @@ def elbo(log_weight: Float[Array, " batch"]) -> Float[Array, ""]:
 
     Rises as the approximation improves.
     """
+    log_weight = _checked(log_weight)
     return jnp.mean(log_weight)
 
 
@@ -149,6 +171,7 @@ def importance_log_likelihood(log_weight: Float[Array, "draws *batch"]) -> Float
     In nats; a lower bound on average, which rises with the number of draws $K$. Here `log_weight` is
     $\log p(y, x) - \log q(x \mid y)$, with the draws along its first axis and the data along the others.
     """
+    log_weight = _checked(log_weight)
     return _log_mean_exp(log_weight)
 
 
@@ -166,6 +189,7 @@ def khat(log_weight: Float[Array, " batch"], rounding: float = 0.0) -> Float[Arr
     `rounding` is the accuracy of a log-weight, if that is worse than the precision of the numbers: where log
     densities are large, and have been subtracted from each other.
     """
+    log_weight = _checked(log_weight)
     tail_size = _tail_size(log_weight)
     if tail_size is None:
         shape = jnp.asarray(jnp.inf, log_weight.dtype)
@@ -186,6 +210,7 @@ def psis(log_weight: Float[Array, " batch"]) -> Smoothed:
     The weights keep their common scale, so that every function here can be applied to the result. The log
     normaliser of smoothed weights is an estimate too, and often a better one.
     """
+    log_weight = _checked(log_weight)
     tail_size = _tail_size(log_weight)
     if tail_size is None:
         return Smoothed(log_weight, khat(log_weight))

@@ -15,13 +15,16 @@ from .._train.fit import Fit, fit_model
 from .._train.method import AbstractMethod
 from .._train.progress import progress as shown
 from .._train.state import TrainState
+from .._words.arguments import instance, positive
 from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .clock import Clock
 from .pipeline import Pipeline
 from .recipe import Recipe
 from .result import TargetFit
 
 _SECONDS = 120.0
+_RECIPE = Recipe()
 
 
 @overload
@@ -30,7 +33,7 @@ def fit(
     *,
     key: Key[Array, ""] | None = None,
     max_seconds: float | None = None,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = _RECIPE,
     progress: bool = False,
 ) -> TargetFit: ...
 
@@ -59,7 +62,7 @@ def fit(
     *,
     key: Key[Array, ""] | None = None,
     max_seconds: float | None = None,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = _RECIPE,
     progress: bool = False,
     **more: Any,
 ) -> TargetFit | Fit:
@@ -88,7 +91,7 @@ def fit(
             per step, `estimator` and `optimizer` (short form only); `state` of an earlier fit with the same
             arguments, to continue from.
     """
-    if objective is not None and recipe != Recipe():
+    if objective is not None and recipe is not _RECIPE:
         raise ArgumentError(f"{named('recipe')} is for a target alone, without an {named('objective')}.")
     if objective is not None:
         if key is None:
@@ -113,19 +116,18 @@ def fit_target(
     *,
     key: Key[Array, ""] | None = None,
     max_seconds: float | None = None,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = _RECIPE,
     progress: bool = False,
 ) -> TargetFit:
     """Fit a density, as `fit(target)` does."""
-    limit = _SECONDS if max_seconds is None else max_seconds
-    if not limit > 0:
-        raise ArgumentError(f"{named('max_seconds')} must be positive, got {max_seconds}.")
+    limit = _SECONDS if max_seconds is None else positive("max_seconds", max_seconds)
+    instance("recipe", recipe, Recipe, "a `Recipe`")
     with shown("warm start", visible=progress) as show:
         pipeline = Pipeline(
             target,
             recipe,
             Clock(limit),
-            jr.key(0) if key is None else key,
+            jr.key(0) if key is None else one_key(key),
             lambda text, share: show(text, [share]),
         )
         return pipeline.run()

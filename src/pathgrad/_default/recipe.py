@@ -6,7 +6,8 @@ from typing import Any
 
 from .._flow.flow import Flow
 from .._train.warm_start.warm_start import WarmStart, warm_start
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.arguments import doubles, function, instance, shown, whole_or_none
+from .._words.errors import ArgumentError, named
 from .kinds import Kind
 from .plan import Plan
 
@@ -49,6 +50,23 @@ class Recipe:
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        check_at_least_one(n=self.n, first=self.first, rounds=self.rounds, look_draws=self.look_draws)
+        for name in ("n", "first", "rounds", "look_draws"):
+            object.__setattr__(self, name, whole_or_none(name, getattr(self, name)))
+        for name in ("defence", "mode_search", *(["double"] if self.double is not None else [])):
+            instance(name, getattr(self, name), bool, "`True` or `False`")
+        if self.warm_start is not None:
+            function("warm_start", self.warm_start, "warm_start(target, key=..., ...)")
+        if self.flow is not None:
+            instance("flow", self.flow, Flow, "a `Flow`")
+        if self.plan is not None:
+            instance("plan", self.plan, Plan, "the `plan` of an earlier fit")
+        for name in ("start", "draws"):
+            if getattr(self, name) is not None:
+                doubles(name, getattr(self, name))
+        kinds = self.kinds or ()
+        if not isinstance(kinds, Sequence) or not all(isinstance(kind, Kind) for kind in kinds):
+            raise ArgumentError(
+                f"{named('kinds')} must be a list of kinds, such as `[Kind.COUPLINGS]`, got {shown(kinds)}."
+            )
         if self.flow is not None and self.kinds:
             raise ArgumentError(f"Give a {named('flow')} or {named('kinds')} of flows to try, not both.")

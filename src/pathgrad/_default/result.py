@@ -18,6 +18,7 @@ from .._numbers.weighted import Expectation, Weighted
 from .._train.row import Row
 from .._train.warm_start.warm_start import WarmStart
 from .._words.errors import in_python, named
+from .._words.keys import one_key
 from .._words.outcome import Outcome
 from .._words.text import duration, percent
 from .contender import Round
@@ -168,7 +169,7 @@ class TargetFit:
         return to_arviz(self.target, draws, weighted=weighted, data=data, verdict=said, key=self.key)
 
     def _key(self, key: Key[Array, ""] | None) -> Key[Array, ""]:
-        return jr.fold_in(self.key, 2**31) if key is None else key
+        return jr.fold_in(self.key, 2**31) if key is None else one_key(key)
 
     def _draws(self, n: int, key: Key[Array, ""] | None = None) -> dict[str, np.ndarray]:
         inside = self._inside

@@ -1,6 +1,7 @@
 """A wider tail for a trained flow."""
 
 from .._ingredients.bases import DefensiveNormal, StandardNormal
+from .._words.arguments import instance
 from .._words.errors import ArgumentError, named
 from .flow import Flow
 
@@ -18,6 +19,7 @@ def defended(flow: Flow, share: float = 0.1, factor: float = 1.3) -> Flow:
         share: Share of the wider draws.
         factor: How much wider they are, in the coordinates of the base.
     """
+    instance("flow", flow, Flow, "a `Flow`")
     if not isinstance(flow.base, StandardNormal):
         raise ArgumentError(
             f"Only a {named('flow')} with the base `StandardNormal` can be defended, not one with "

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from .._ingredients.bases import AbstractBase
+from .._ingredients.bases import AbstractBase, floating
+from .._words.arguments import instance, one_of, shown, whole, whole_or_none
 from .._words.draw import Draw, SolveInfo, Tally, add_solves, merge_chunks
-from .._words.errors import check_at_least_one
+from .._words.errors import ArgumentError, named
+from .._words.keys import any_keys, one_key
 from .._words.outcome import Outcome
 from .._words.text import sentence
 from .._words.tree import freeze, key_of_each, map_chunks, number_of_draws, one_draw, over_draws
@@ -52,9 +54,19 @@ class Flow(eqx.Module):
 
     def __init__(self, base: AbstractBase, transforms: Sequence[AbstractTransform] = ()) -> None:
         """Compose a flow. Without transforms it is the base itself."""
+        if isinstance(transforms, AbstractTransform) or not isinstance(transforms, Sequence):
+            raise ArgumentError(
+                f"{named('transforms')} must be a list of transforms, such as `[CNF(field)]`, got "
+                f"{shown(transforms)}."
+            )
         self.base, self.transforms = base, tuple(transforms)
 
     def __check_init__(self):
+        instance("base", self.base, AbstractBase, "a base, such as `StandardNormal((2,))`")
+        for transform in self.transforms:
+            instance(
+                "transforms", transform, AbstractTransform, "a list of transforms, such as `[CNF(field)]`"
+            )
         for transform in self.transforms:
             transform.check(self.shape)
 
@@ -100,7 +112,6 @@ class Flow(eqx.Module):
         """
         return self.draw("score", key=key, n=n, chunk=chunk, throw=True)
 
-    @eqx.filter_jit
     def draw(
         self,
         carry: Carry,
@@ -119,15 +130,10 @@ class Flow(eqx.Module):
             chunk: Draws solved at a time; the default bounds the memory. `n` for one solve.
             throw: Whether a failed solve raises. If not, its draws are NaN and `solve` shows why.
         """
-        check_at_least_one(n=n, chunk=chunk)
-        self._check_draws(n)
-        keys = key_of_each(key, n)
-        draw = map_chunks(lambda f, keys: f.push(carry, keys=keys), chunk or self.draws_at_once, self, keys)
-        if draw.solve is not None:
-            draw = eqx.tree_at(lambda d: d.solve, draw, merge_chunks(draw.solve))
-        return _raise_if_failed(draw, draw.solve) if throw else draw
+        one_of("carry", carry, ("x", "log_q", "score"))
+        key, n, chunk = any_keys(key), whole("n", n), whole_or_none("chunk", chunk)
+        return _drawn(self, carry, key, n, chunk, throw=bool(throw))
 
-    @eqx.filter_jit
     def log_prob(
         self,
         x: Float[Array, "batch *event"],
@@ -144,9 +150,10 @@ class Flow(eqx.Module):
             chunk: Points solved at a time; the default bounds the memory.
             throw: Whether a failed solve raises; if not, its densities are NaN.
         """
-        if x.shape[1:] != self.shape:
+        x, chunk = floating(x, "x"), whole_or_none("chunk", chunk)
+        if not x.ndim or x.shape[1:] != self.shape:
             raise ValueError(
-                f"`log_prob` takes a batch of points of shape {self.shape}, got {x.shape}. "
+                f"`log_prob` takes a batch of points `x` of shape {self.shape}, got {x.shape}. "
                 "The batch axis comes first: use `x[None]` for one point."
             )
         if key is None:
@@ -156,13 +163,7 @@ class Flow(eqx.Module):
                     "`flow.exact().log_prob(x)`."
                 )
             key = jr.key(0)
-        check_at_least_one(chunk=chunk)
-        self._check_draws(x.shape[0])
-        keys = jr.split(key, x.shape[0])
-        pulled = map_chunks(lambda f, x, k: f.pull(x, keys=k), chunk or self.draws_at_once, self, x, keys)
-        if pulled.solve is None or not throw:
-            return pulled.log_q
-        return _raise_if_failed(pulled.log_q, merge_chunks(pulled.solve))
+        return _pulled(self, x, one_key(key), chunk, throw=bool(throw))
 
     def exact(self) -> "Flow":
         """Return the same flow with its density computed without noise, for evaluation."""
@@ -170,6 +171,7 @@ class Flow(eqx.Module):
 
     def refined(self, factor: int = 2) -> "Flow":
         """Return the same flow, solved as accurately as with `factor` times the steps."""
+        factor = whole("factor", factor)
         return Flow(self.base, [transform.refined(factor) for transform in self.transforms])
 
     def tallied(self, tally: Tally | None) -> "Flow":
@@ -212,13 +214,39 @@ class Flow(eqx.Module):
         log_q = over_draws(lambda b, z: b.log_prob(z), self.base, x) - log_det
         return Pulled(x, log_q, solve)
 
-    def _check_draws(self, n: int) -> None:
+    def check_draws(self, n: int) -> None:
+        """Raise if the flow has `PerDraw` leaves, but not for so many draws."""
         required = number_of_draws(self)
         if required is not None and required != n:
             raise ValueError(
                 f"This flow has `PerDraw` leaves for {required} draws, and {n} were asked for. "
                 "Repeat the leaves to get several draws of each."
             )
+
+
+# Compiled functions take what has been checked: they would make an array of a number from NumPy.
+@eqx.filter_jit
+def _drawn(
+    flow: Flow, carry: Carry, key: Key[Array, "*batch"], n: int, chunk: int | None, *, throw: bool
+) -> Draw:
+    flow.check_draws(n)
+    keys = key_of_each(key, n)
+    draw = map_chunks(lambda f, keys: f.push(carry, keys=keys), chunk or flow.draws_at_once, flow, keys)
+    if draw.solve is not None:
+        draw = eqx.tree_at(lambda d: d.solve, draw, merge_chunks(draw.solve))
+    return _raise_if_failed(draw, draw.solve) if throw else draw
+
+
+@eqx.filter_jit
+def _pulled(
+    flow: Flow, x: Float[Array, "batch *event"], key: Key[Array, ""], chunk: int | None, *, throw: bool
+) -> Float[Array, " batch"]:
+    flow.check_draws(x.shape[0])
+    keys = jr.split(key, x.shape[0])
+    pulled = map_chunks(lambda f, x, k: f.pull(x, keys=k), chunk or flow.draws_at_once, flow, x, keys)
+    if pulled.solve is None or not throw:
+        return pulled.log_q
+    return _raise_if_failed(pulled.log_q, merge_chunks(pulled.solve))
 
 
 def _noise_keys(keys: Key[Array, " batch"], transform: int) -> Key[Array, " batch"]:

@@ -3,7 +3,8 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._ingredients.target import Target, log_prob_of
+from .._ingredients.target import Target, check_is_target, log_prob_of
+from .._words.arguments import instance
 from .transforms import AbstractBijection
 
 
@@ -25,6 +26,10 @@ class Whitened(eqx.Module):
 
     target: Target
     map: AbstractBijection
+
+    def __check_init__(self):
+        check_is_target(self.target)
+        instance("map", self.map, AbstractBijection, "a bijection, such as that of `warm_start`")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,8 +12,11 @@ from jaxtyping import Array, Key
 
 from .._flow.flow import Flow
 from .._flow.transforms import CNF
-from .._ingredients.target import Target
+from .._ingredients.target import Target, check_target
 from .._solve.adjoints import AbstractAdjoint, Backsolve, Discrete
+from .._words.arguments import instance, positive, whole
+from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .._words.tree import number_of_draws
 from .estimators import AbstractEstimator, PathGradient
 from .objectives import reverse_kl
@@ -94,8 +97,14 @@ def check_gradients(
         max_steps: Largest number of steps that can be recorded of an adaptive solve.
         tolerance: Relative difference up to which backsolve counts as right.
     """
+    instance("flow", flow, Flow, "a `Flow`")
+    instance("estimator", estimator, AbstractEstimator, "an estimator, such as `PathGradient()`")
+    key, n, tolerance = one_key(key), whole("n", n), positive("tolerance", tolerance)
+    check_target(target, flow.shape)
     if not any(isinstance(transform, CNF) for transform in flow.transforms):
-        raise ValueError("`check_gradients` compares adjoints of ODE solves; this flow has no `CNF`.")
+        raise ArgumentError(
+            f"`check_gradients` compares adjoints of ODE solves; this {named('flow')} has no `CNF`."
+        )
     discrete, noise = _gradient_and_noise(_with_adjoint(flow, Discrete(max_steps)), target, key, n, estimator)
     backsolve, _ = _gradient_and_noise(_with_adjoint(flow, Backsolve()), target, key, n, estimator)
     size, distance = float(np.linalg.norm(discrete)), float(np.linalg.norm(backsolve - discrete))

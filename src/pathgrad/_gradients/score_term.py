@@ -11,6 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from .._flow.flow import Flow
+from .._words.arguments import instance, whole
+from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .._words.tree import freeze, number_of_draws
 
 
@@ -43,14 +46,14 @@ def score_term(flow: Flow, *, key: Key[Array, ""], n: int, at_once: int = 64) ->
         n: Number of draws.
         at_once: Draws differentiated at a time.
     """
+    instance("flow", flow, Flow, "a `Flow`")
+    key, n, at_once = one_key(key), whole("n", n, 2), whole("at_once", at_once)
     if number_of_draws(flow) is not None:
         raise ValueError("`score_term` cannot take `PerDraw` leaves: draws must share all parameters.")
     parameters, static = eqx.partition(flow, eqx.is_inexact_array)
     vector, unravel = ravel_pytree(parameters)
     if vector.size == 0:
-        raise ValueError("This flow has no parameters, so it has no score term.")
-    if n < 2:
-        raise ValueError(f"A covariance needs at least 2 draws, got {n}.")
+        raise ArgumentError(f"This {named('flow')} has no parameters, so it has no score term.")
     keys = jr.split(key, n)
 
     @jax.jit

@@ -1,18 +1,22 @@
 """Densities that can be sampled directly: the base of a flow, or a variational family on their own."""
 
+import functools
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Key
 
+from .._words.arguments import number, positive, shape_of_point, share, shown
 from .._words.errors import ArgumentError, named
-from .._words.tree import Leaf, one_draw
+from .._words.tree import Leaf, PerDraw, one_draw
 
 
 class AbstractBase(eqx.Module):
@@ -36,10 +40,35 @@ class AbstractBase(eqx.Module):
         """Return the normalised log density."""
 
 
-def floating(x: Any) -> Array:
+def floating(x: Any, name: str = "value") -> Array:
     """Return a floating-point array, also from integers, which could not be trained."""
-    x = jnp.asarray(x)
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+    try:
+        array = jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{named(name)} must be an array of numbers, got {shown(x)}.") from None
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ArgumentError(f"{named(name)} must be an array of real numbers, got {array.dtype}.")
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+
+
+def trainable(name: str) -> Callable[[Any], Any]:
+    """Return what turns numbers into an array, since only arrays are trained; `PerDraw` leaves stay."""
+    return lambda leaf: leaf if isinstance(leaf, PerDraw) else floating(leaf, name)
+
+
+def event(shape: Any) -> tuple[int, ...]:
+    """Return the shape of a point; a single number is that of a vector."""
+    return shape_of_point("event_shape", shape)
+
+
+def _checked_dtype(dtype: Any) -> Any:
+    try:
+        fits = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ArgumentError(f"{named('dtype')} must be a floating-point type, got {shown(dtype)}.")
+    return dtype
 
 
 def standard_log_prob(z: Array) -> Array:
@@ -55,8 +84,8 @@ class StandardNormal(AbstractBase):
         dtype: Precision of its draws; the default is that of JAX.
     """
 
-    event_shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
-    dtype: Any = eqx.field(static=True, default=None)
+    event_shape: tuple[int, ...] = eqx.field(static=True, converter=event)
+    dtype: Any = eqx.field(static=True, default=None, converter=_checked_dtype)
 
     @property
     def shape(self):
@@ -90,18 +119,16 @@ class DefensiveNormal(AbstractBase):
         dtype: Precision of its draws; the default is that of JAX.
     """
 
-    event_shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
-    share: float = eqx.field(static=True, default=0.1)
-    factor: float = eqx.field(static=True, default=1.3)
-    dtype: Any = eqx.field(static=True, default=None)
-
-    def __check_init__(self):
-        if not 0 < self.share < 1:
-            raise ArgumentError(f"{named('share')} must be between 0 and 1, got {self.share}.")
-        if not 1 < self.factor < math.inf:
-            raise ArgumentError(
-                f"{named('factor')} must be larger than 1, so that the share is wider, got {self.factor}."
-            )
+    event_shape: tuple[int, ...] = eqx.field(static=True, converter=event)
+    share: float = eqx.field(static=True, default=0.1, converter=functools.partial(share, "share"))
+    factor: float = eqx.field(
+        static=True,
+        default=1.3,
+        converter=lambda factor: number(
+            "factor", factor, lambda f: 1 < f < math.inf, "larger than 1, so that the share is wider"
+        ),
+    )
+    dtype: Any = eqx.field(static=True, default=None, converter=_checked_dtype)
 
     @property
     def shape(self):
@@ -130,8 +157,8 @@ class DiagonalNormal(AbstractBase):
         log_scale: Logarithm of the standard deviation of each coordinate.
     """
 
-    mean: Leaf
-    log_scale: Leaf
+    mean: Leaf = eqx.field(converter=trainable("mean"))
+    log_scale: Leaf = eqx.field(converter=trainable("log_scale"))
 
     def __check_init__(self):
         one = one_draw(self)
@@ -144,6 +171,7 @@ class DiagonalNormal(AbstractBase):
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "DiagonalNormal":
         """Return a normal with mean zero and scale one."""
+        shape = shape_of_point("shape", shape)
         return cls(jnp.zeros(shape), jnp.zeros(shape))
 
     @property
@@ -168,9 +196,9 @@ class FullNormal(AbstractBase):
         log_diagonal: Logarithm of the diagonal of $L$.
     """
 
-    mean: Leaf
-    lower: Leaf
-    log_diagonal: Leaf
+    mean: Leaf = eqx.field(converter=trainable("mean"))
+    lower: Leaf = eqx.field(converter=trainable("lower"))
+    log_diagonal: Leaf = eqx.field(converter=trainable("log_diagonal"))
 
     def __check_init__(self):
         one = one_draw(self)
@@ -184,14 +212,23 @@ class FullNormal(AbstractBase):
     @classmethod
     def standard(cls, shape: tuple[int, ...]) -> "FullNormal":
         """Return a normal with mean zero and unit covariance."""
+        shape = shape_of_point("shape", shape)
         size = math.prod(shape)
         return cls(jnp.zeros(shape), jnp.zeros((size, size)), jnp.zeros(size))
 
     @classmethod
     def from_covariance(cls, mean: Any, covariance: Any) -> "FullNormal":
         """Return the normal with a given mean and covariance."""
-        factor = jnp.linalg.cholesky(floating(covariance))
-        return cls(floating(mean), jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
+        mean, covariance = floating(mean, "mean"), floating(covariance, "covariance")
+        if covariance.shape != (mean.size, mean.size):
+            raise ArgumentError(
+                f"{named('covariance')} must have shape {(mean.size, mean.size)} for a {named('mean')} of "
+                f"{mean.size} numbers, got {covariance.shape}."
+            )
+        factor = jnp.linalg.cholesky(covariance)
+        if not isinstance(factor, Tracer) and not jnp.isfinite(factor).all():
+            raise ArgumentError(f"{named('covariance')} must be positive definite, and it is not.")
+        return cls(mean, jnp.tril(factor, -1), jnp.log(jnp.diagonal(factor)))
 
     @property
     def shape(self):
@@ -223,14 +260,14 @@ class NormalMixture(AbstractBase):
         log_scales: Logarithms of the standard deviations.
     """
 
-    logits: Leaf
-    means: Leaf
-    log_scales: Leaf
+    logits: Leaf = eqx.field(converter=trainable("logits"))
+    means: Leaf = eqx.field(converter=trainable("means"))
+    log_scales: Leaf = eqx.field(converter=trainable("log_scales"))
 
     @classmethod
     def at(cls, means: Any, scale: float = 1.0) -> "NormalMixture":
         """Return a mixture with equal weights, the given means and one common scale."""
-        means = floating(means)
+        means, scale = floating(means, "means"), positive("scale", scale)
         return cls(jnp.zeros(means.shape[0], means.dtype), means, jnp.full_like(means, jnp.log(scale)))
 
     def __check_init__(self):

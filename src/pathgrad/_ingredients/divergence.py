@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree
 
-from .._words.errors import check_at_least_one
+from .._words.arguments import one_of, whole
 from .fields import AbstractTractableField
 
 
@@ -80,10 +80,8 @@ class Hutchinson(AbstractDivergence):
 
     def __init__(self, probes: int = 1, noise: Literal["rademacher", "gaussian"] = "rademacher") -> None:
         """Choose the number of noise vectors and the kind of noise."""
-        check_at_least_one(probes=probes)
-        if noise not in ("rademacher", "gaussian"):
-            raise ValueError(f"`noise` must be 'rademacher' or 'gaussian', got {noise!r}.")
-        self.probes, self.noise_kind = probes, noise
+        one_of("noise", noise, ("rademacher", "gaussian"))
+        self.probes, self.noise_kind = whole("probes", probes), noise
 
     @property
     def is_noisy(self):

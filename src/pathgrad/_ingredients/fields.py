@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, PyTree
 
-from .._words.errors import check_at_least_one
+from .._words.arguments import function, number, whole
+from .._words.keys import one_key
 
 
 class AbstractTractableField(eqx.Module):
@@ -97,7 +98,9 @@ class MLPField(AbstractTractableField):
             output_scale: Factor on the initial weights of the last layer. Small, so that training
                 starts near the identity; not zero, so that every weight has a gradient.
         """
-        check_at_least_one(dim=dim, width=width, depth=depth)
+        dim, width, depth = whole("dim", dim), whole("width", width), whole("depth", depth)
+        key, output_scale = one_key(key), number("output_scale", output_scale)
+        function("activation", activation, "activation(x)")
         sizes = [dim, *[width] * depth, dim]
         scales = [*[1.0] * depth, output_scale]
         keys = jr.split(key, depth + 1)

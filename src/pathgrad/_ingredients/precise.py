@@ -12,7 +12,8 @@ from jax.interpreters import batching, mlir
 from jaxtyping import Array, Float
 
 from .._words.tree import over_draws
-from .target import Target, log_prob_of
+from .bases import floating
+from .target import Target, check_is_target, check_target, log_prob_of
 
 # JAX decides in three places whether doubles exist: where it traces a function, where it maps an operation
 # over a batch, and where it translates to machine code. Around tracing, `jax.enable_x64(True)` is enough for
@@ -81,6 +82,9 @@ class Precise(eqx.Module):
 
     target: Target
 
+    def __check_init__(self):
+        check_is_target(self.target)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one point, if the target knows it."""
@@ -136,7 +140,9 @@ def compare_precisions(target: Target, draws: Any) -> Precision:
         target: An object with `log_prob(x)` for one point.
         draws: Points where the target has its mass, batch axis first. A few dozen are enough.
     """
-    draws = np.asarray(draws, np.float32)  # the same points for both
+    check_is_target(target)
+    draws = np.asarray(floating(draws, "draws"), np.float32)  # the same points for both
+    check_target(target, draws.shape[1:])
     single, double = (_log_probs(target, draws.astype(dtype)) for dtype in (np.float32, np.float64))
     known = np.isfinite(double)
     lost = known & ~np.isfinite(single)

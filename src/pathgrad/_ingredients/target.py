@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._words.arguments import function, shape_of_point, shown
 from .._words.errors import ArgumentError, named
 from .._words.numpy_constants import separate_precisions
 from .._words.tree import one_draw
@@ -36,10 +37,8 @@ class Target(Protocol):
         ...
 
 
-def _as_shape(shape: Any) -> tuple[Any, ...]:
-    if isinstance(shape, int):  # as in NumPy
-        return (shape,)
-    return tuple(shape)
+def _as_shape(shape: Any) -> tuple[int, ...]:
+    return shape_of_point("shape", shape)
 
 
 class LogDensity(eqx.Module):
@@ -54,11 +53,7 @@ class LogDensity(eqx.Module):
     shape: tuple[int, ...] = eqx.field(static=True, converter=_as_shape)
 
     def __check_init__(self):
-        if not all(isinstance(n, int) and n > 0 for n in self.shape):
-            raise ArgumentError(
-                f"{named('shape')} must be one or several positive whole numbers, such as (2,), got "
-                f"{self.shape}."
-            )
+        function("log_prob", self.log_prob, "log_prob(x)")
         check_density(self.log_prob, self.shape)
 
 
@@ -100,19 +95,24 @@ def _name_of(function: Any) -> str:
     return name if name.isidentifier() else "function"  # `<lambda>` is none
 
 
-def check_target(target: Any, shape: tuple[int, ...]) -> None:
-    """Raise unless a target has a log density, of points of the flow's shape if it says which it takes."""
+def check_is_target(target: Any, shape: tuple[int, ...] | str = "(dim,)") -> None:
+    """Raise unless a target has a log density."""
     name = named("target")
-    if not hasattr(target, "log_prob"):
-        what, remedy = f"a {type(target).__name__}", "such as a `LogDensity`"
-        if callable(target):
+    if not hasattr(target, "log_prob") or isinstance(target, type):
+        what, remedy = shown(target), "such as a `LogDensity`"
+        if callable(target) and not isinstance(target, type):
             what, remedy = "a bare function", f"such as `LogDensity({_name_of(target)}, shape={shape})`"
         raise ArgumentError(f"The {name} must be an object with `log_prob(x)`, {remedy}; got {what}.")
+
+
+def check_target(target: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless a target has a log density, of points of the flow's shape if it says which it takes."""
+    check_is_target(target, shape)
     own = getattr(one_draw(target), "shape", shape)
     if isinstance(own, tuple) and own != shape:
         raise ArgumentError(
-            f"The {name} has points of shape {own}, and the {named('flow')} of shape {shape}: make them "
-            "agree."
+            f"The {named('target')} has points of shape {own}, and the {named('flow')} of shape {shape}: "
+            "they must agree."
         )
 
 

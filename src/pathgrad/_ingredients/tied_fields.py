@@ -10,10 +10,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
+from .._words.arguments import whole
 from .._words.constant import Constant
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .._words.tree import Leaf, one_draw
 from .activations import tanh_log_cosh
 from .bases import floating
@@ -89,10 +92,10 @@ class TiedField(AbstractTractableField):
                 `Constant`.
             key: Source of random directions.
         """
-        check_at_least_one(dim=dim)
-        if rows is None or isinstance(rows, int):
+        dim = whole("dim", dim)
+        if rows is None or (np.ndim(rows) == 0 and not isinstance(rows, Constant)):
             rows = _random_rows(dim, 3 * dim if rows is None else rows, key)
-        self.rows = rows if isinstance(rows, Constant) else floating(rows)
+        self.rows = rows if isinstance(rows, Constant) else floating(rows, "rows")
         if len(self.rows.shape) != 2 or self.rows.shape[1] != dim:
             raise ArgumentError(
                 f"{named('rows')} must have one direction of {dim} entries in each row, got shape "
@@ -118,13 +121,13 @@ class TiedField(AbstractTractableField):
         return self.rows.read(x.dtype) if isinstance(self.rows, Constant) else self.rows.astype(x.dtype)
 
 
-def _random_rows(dim: int, rows: int, key: Key[Array, ""] | None) -> Array:
-    check_at_least_one(rows=rows)
+def _random_rows(dim: int, rows: Any, key: Key[Array, ""] | None) -> Array:
+    rows = whole("rows", rows)
     if key is None:
         raise ArgumentError(
             f"Random directions need {named('key')}; or give the matrix of directions as {named('rows')}."
         )
-    return jr.normal(key, (rows, dim)) / dim**0.5
+    return jr.normal(one_key(key), (rows, dim)) / dim**0.5
 
 
 class CorrelatedField(AbstractTractableField):
@@ -176,7 +179,7 @@ class _Matrix(eqx.Module):
 
     def __init__(self, matrix: Any) -> None:
         # In the precision of the flow: it is read in every evaluation of the field.
-        self.matrix = Constant(floating(matrix))
+        self.matrix = Constant(floating(matrix, "correlation"))
         if len(self.matrix.shape) != 2 or self.matrix.shape[0] != self.matrix.shape[1]:
             raise ArgumentError(
                 f"{named('correlation')} must be a square matrix, or a module that multiplies by one; got "

@@ -12,13 +12,16 @@ from jaxtyping import Array, Key
 from .._flow.flow import Flow
 from .._flow.transforms import FullAffine, LowRankAffine
 from .._flow.whitened import Whitened
-from .._ingredients.target import Target
+from .._ingredients.target import Target, check_target
 from .._numbers.evaluate import weighted_draws
 from .._numbers.mode_search import GRADIENTS, ModeSearch, Region
 from .._train.warm_start.budget import Budget
 from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian, Look, balanced_draws
+from .._words.arguments import doubles, instance, whole
+from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .chains import LEAPFROGS, Chains, Ends
 from .region import FITTED, Measured, Seen, measure, moments, squared_distances
 
@@ -69,12 +72,20 @@ def search_modes(
             other climbs of a warm start, have ended.
         draws: Weighted draws of that flow, with `x` and `log_weight`, if you have some thousands already.
     """
+    instance("flow", flow, Flow, "a `Flow`")
+    key, gradients, points = one_key(key), whole("gradients", gradients), doubles("points", points)
+    check_target(target, flow.shape)
+    if points.size and points.shape[1:] != flow.shape:
+        raise ArgumentError(
+            f"{named('points')} must be points of shape {flow.shape}, batch axis first; got an array of "
+            f"shape {points.shape}."
+        )
     began = time.perf_counter()
     search = _Search(flow.exact(), target, key, draws, gradients)
     temperatures = gradients // (LEAPFROGS * _FEWEST_CHAINS * len(SPREADS))
     temperatures = max(_FEWEST, min(_TEMPERATURES, temperatures))
     each = max(1, gradients // (LEAPFROGS * temperatures * len(SPREADS)))
-    ends = search.ends(each, temperatures, np.asarray(points, float))
+    ends = search.ends(each, temperatures, points)
     is_lost = search.is_lost(ends)
     regions = search.regions(ends, is_lost)
     return ModeSearch(

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._words.arguments import doubles
+from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 
 
@@ -85,9 +87,16 @@ def named_values(target: Any, x: Any) -> dict[str, np.ndarray]:
 
     They are computed in the precision of the draws.
     """
+    doubles("x", x)
     x = np.asarray(x)
+    if not x.ndim:
+        raise ArgumentError(f"{named('x')} must be draws, batch axis first, got the single number {x}.")
     if not isinstance(target, AbstractNamedTarget):
         return {"x": x}
+    if x.shape[1:] != target.shape:
+        raise ArgumentError(
+            f"{named('x')} must be draws of shape {target.shape}, batch axis first, got shape {x.shape}."
+        )
     with jax.enable_x64(x.dtype == np.float64):
         parts = [
             jax.tree.map(np.asarray, _constrained(target, jnp.asarray(x[i : i + _AT_ONCE])))

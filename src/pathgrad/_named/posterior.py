@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._ingredients.target import LogDensity
+from .._words.arguments import function, shown
 from .._words.errors import ArgumentError, named
 from .abstract import AbstractNamedTarget, shapes_of, size_of
 from .supports import AbstractSupport
@@ -47,8 +48,14 @@ class Posterior(AbstractNamedTarget):
             derived: A function of the same dictionary that returns a dictionary of further values, which
                 summaries are to have as well.
         """
-        if not supports:
-            raise ArgumentError(f"{named('supports')} must name at least one parameter.")
+        function("log_prob", log_prob, "log_prob(parameters)")
+        if derived is not None:
+            function("derived", derived, "derived(parameters)")
+        if not isinstance(supports, Mapping) or not supports:
+            raise ArgumentError(
+                f"{named('supports')} must be a dictionary with at least one parameter, such as "
+                f'`{{"mean": real()}}`, got {shown(supports)}.'
+            )
         for name, support in supports.items():
             if not isinstance(support, AbstractSupport):
                 raise ArgumentError(

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.arguments import doubles, shape_of_point, whole
+from .._words.errors import ArgumentError, named
 
 Shape = int | tuple[int, ...]
 Bound = float | int | Array | np.ndarray | Callable[[Mapping[str, Array]], Any] | None
@@ -51,11 +52,11 @@ class AbstractSupport(eqx.Module):
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return shape_of_point("shape", shape)
 
 
 def _size(size: int, at_least: int, what: str) -> int:
-    check_at_least_one(size=size)
+    size = whole("size", size)
     if size < at_least:
         raise ArgumentError(f"{what} needs a {named('size')} of at least {at_least}, got {size}.")
     return size
@@ -245,7 +246,7 @@ def bounded(low: Bound = None, high: Bound = None, shape: Shape = ()) -> Abstrac
     if low is None and high is None:
         raise ArgumentError(f"Give {named('low')}, {named('high')} or both; without bounds, write `real()`.")
     for name, bound in (("low", low), ("high", high)):
-        if not callable(bound) and bound is not None and not np.isfinite(bound).all():
+        if not callable(bound) and bound is not None and not np.isfinite(doubles(name, bound)).all():
             raise ArgumentError(f"{named(name)} must be finite, got {bound}. Leave out what bounds nothing.")
     numbers = not callable(low) and not callable(high) and low is not None and high is not None
     if numbers and not np.all(np.asarray(low) < np.asarray(high)):  # pyright: ignore

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._ingredients.target import LogDensity
+from .._words.arguments import doubles, function
 from .._words.errors import ArgumentError, named
 from .abstract import AbstractNamedTarget, shapes_of, size_of
 
@@ -85,9 +86,15 @@ def from_pytree(
             are called by their places in the tree, such as `group.mean`.
         unconstrain: The way back, from named values to a tree, if anyone needs it.
     """
+    function("log_prob", log_prob, "log_prob(tree)")
+    for name, given in (("constrain", constrain), ("unconstrain", unconstrain)):
+        if given is not None:
+            function(name, given, f"{name}(...)")
     placed, structure = jax.tree_util.tree_flatten_with_path(example)
     if not placed:
         raise ArgumentError(f"The {named('example')} has no arrays, and so no coordinates.")
+    for _, leaf in placed:
+        doubles("example", leaf)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") or "x" for path, _ in placed]
     leaves = tuple((name, np.shape(leaf)) for name, (_, leaf) in zip(names, placed, strict=True))
     made = TreeTarget(log_prob, constrain, unconstrain, leaves, structure, leaves)

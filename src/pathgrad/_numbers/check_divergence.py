@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Key
 from .._flow.flow import Flow
 from .._flow.transforms import CNF
 from .._ingredients.divergence import ClosedForm, exact_divergence
+from .._words.arguments import instance, whole
+from .._words.keys import one_key
 from .._words.tree import number_of_draws, over_draws
 from .verdict import WRONG_DIVERGENCE
 
@@ -77,6 +79,8 @@ def check_divergence(flow: Flow, *, key: Key[Array, ""], n: int = 16) -> Diverge
         n: Number of draws, fewer in more than 512 dimensions; with `PerDraw` leaves, there are as many as
             these have.
     """
+    instance("flow", flow, Flow, "a `Flow`")
+    key, n = one_key(key), whole("n", n)
     n = number_of_draws(flow) or min(n, max(1, _PASSES // math.prod(flow.shape)))
     chosen = [i for i, t in enumerate(flow.transforms) if isinstance(t, CNF) and _has_closed_form(t)]
     found = [np.asarray(_differences(flow, i, key, n), np.float64) for i in chosen]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +18,9 @@ from .. import metrics
 from .._flow.flow import Flow
 from .._ingredients.inspection import check_indices
 from .._ingredients.target import Target, check_target, log_prob_of
-from .._words.errors import check_at_least_one
+from .._words.arguments import function, instance, shown, whole
+from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .._words.tree import number_of_draws, over_draws
 from .check_divergence import DivergenceCheck, check_divergence, has_foreign_formula
 from .from_weights import accuracy_of, centred, error_of_mean, ess_influence, of_weights
@@ -179,7 +181,9 @@ def weighted_chunks(
         For each chunk the arrays `x`, `log_q`, `log_weight` (`log p - log q`), draws first, and
         `evaluations`, the number of field evaluations for each draw.
     """
-    check_at_least_one(n=n)
+    instance("flow", flow, Flow, "a `Flow`")
+    function("tell", tell, "tell(done)")
+    key, n = one_key(key), whole("n", n)
     check_target(target, flow.shape)
     # `PerDraw` leaves are not split between devices.
     has_per_draw = number_of_draws((flow, target)) is not None
@@ -256,7 +260,9 @@ def evaluate(
             batch axis first; or, by name, a dictionary of arrays or an object of ArviZ.
         search: The result of `search_modes` of that flow.
     """
-    check_at_least_one(refine=refine)
+    instance("flow", flow, Flow, "a `Flow`")
+    key, n, refine = one_key(key), whole("n", n), whole("refine", refine)
+    _check_others(sample_target, draws, divergence, search)
     check_target(target, flow.shape)
     check_indices(target, flow.shape)
     if target_draws is not None:
@@ -282,6 +288,17 @@ def evaluate(
     if search is not None:
         numbers |= search.numbers()
     return Evaluation(**numbers)
+
+
+def _check_others(sample_target: Any, draws: Any, divergence: Any, search: Any) -> None:
+    if sample_target is not None:
+        function("sample_target", sample_target, "sample_target(key=...)")
+    if draws is not None and not (isinstance(draws, Mapping) and {"log_weight", "evaluations"} <= set(draws)):
+        raise ArgumentError(f"{named('draws')} must be the result of `weighted_draws`, got {shown(draws)}.")
+    if divergence is not None:
+        instance("divergence", divergence, DivergenceCheck, "the result of `check_divergence`")
+    if search is not None:
+        instance("search", search, ModeSearch, "the result of `search_modes`")
 
 
 def _solver_shift(

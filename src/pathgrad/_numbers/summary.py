@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._named.abstract import labelled
+from .._words.arguments import share, shown
 from .._words.errors import ArgumentError, named
 from .weighted import smoothed
 from .written import table_of
@@ -93,8 +94,12 @@ def summarise(
         draws: Arrays `x` and `log_weight`, as from `weighted_draws`.
         probabilities: Of the quantiles.
     """
-    if not all(0 < p < 1 for p in probabilities):
-        raise ArgumentError(f"{named('probabilities')} must be between 0 and 1, got {tuple(probabilities)}.")
+    if not isinstance(probabilities, Sequence) or isinstance(probabilities, str):
+        raise ArgumentError(
+            f"{named('probabilities')} must be a list of numbers, got {shown(probabilities)}."
+        )
+    probabilities = [share("probabilities", p) for p in probabilities]
+    draws = checked_pair(draws)
     names, columns = labelled(target, draws["x"])
     weight = smoothed_weights(draws["log_weight"])
     columns = np.where(
@@ -111,6 +116,21 @@ def summarise(
     found, errors = (np.array([pair[i] for pair in quantiles]) for i in (0, 1))
     sd_err = np.where(sd == 0, 0.0, sd_err)
     return Summary(names, mean, _error(weight, off), sd, sd_err, tuple(probabilities), found, errors)
+
+
+def checked_pair(draws: Any) -> Mapping[str, Any]:
+    """Return arrays of weighted draws; raise unless there are `x` and `log_weight`, of the same length."""
+    if not isinstance(draws, Mapping) or not {"x", "log_weight"} <= set(draws):
+        raise ArgumentError(
+            f"{named('draws')} must have arrays `x` and `log_weight`, as from `weighted_draws`, got "
+            f"{shown(draws)}."
+        )
+    x, log_weight = np.shape(draws["x"]), np.shape(draws["log_weight"])
+    if len(log_weight) != 1 or x[:1] != log_weight:
+        raise ArgumentError(
+            f"{named('draws')} must have one `log_weight` for each `x`, got shapes {log_weight} and {x}."
+        )
+    return draws
 
 
 def smoothed_weights(log_weight: Any) -> np.ndarray:

@@ -14,8 +14,10 @@ from jaxtyping import Array, Key
 from .. import metrics
 from .._named.abstract import named_values
 from .._named.numpyro_target import NumpyroTarget
+from .._words.arguments import shown
 from .._words.errors import ArgumentError, named
 from .._words.extras import needed
+from .._words.keys import one_key
 from .summary import smoothed_weights
 from .weighted import systematic
 
@@ -44,12 +46,14 @@ def to_arviz(
         verdict: What an evaluation said of the flow, to be kept.
         key: Source of the choice of draws; by default `jax.random.key(0)`.
     """
+    if not isinstance(draws, Mapping):
+        raise ArgumentError(f"{named('draws')} must be arrays by name, got {shown(draws)}.")
     missing = [name for name in ("x", "log_q", "log_weight") if name not in draws]
     if missing:
         raise ArgumentError(
             f"{named('draws')} must have x, log_q and log_weight; there is no {missing[0]!r}."
         )
-    key = jr.key(0) if key is None else key
+    key = jr.key(0) if key is None else one_key(key)
     log_weight, log_q = (np.asarray(draws[name], np.float64) for name in ("log_weight", "log_q"))
     chosen = np.arange(len(log_weight)) if weighted else _resampled(log_weight, key)
     values = named_values(target, np.asarray(draws["x"])[chosen])

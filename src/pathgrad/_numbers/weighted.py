@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import metrics
-from .._words.errors import UserError, check_at_least_one
+from .._words.arguments import doubles, function, whole
+from .._words.errors import ArgumentError, UserError, named
+from .._words.keys import one_key
 from .._words.tree import over_draws
 
 _SMOOTHED = 0.7  # k-hat below which the fitted tail is that of the weights
@@ -51,8 +53,13 @@ class Weighted:
             x: The draws, draws first.
             log_weight: Their log p - log q, up to a constant.
         """
-        normalised, khat = smoothed(log_weight)
-        return cls(np.asarray(x, np.float64), normalised, khat)
+        x, log_weight = doubles("x", x), doubles("log_weight", log_weight)
+        if log_weight.ndim != 1 or x.shape[:1] != log_weight.shape or not log_weight.size:
+            raise ArgumentError(
+                f"{named('log_weight')} must have one number for each draw of {named('x')}, got shapes "
+                f"{log_weight.shape} and {x.shape}."
+            )
+        return cls(x, *smoothed(log_weight))
 
     @functools.cached_property
     def weight(self) -> np.ndarray:
@@ -73,6 +80,7 @@ class Weighted:
             f: A JAX function of one point, called in double precision. It returns a number, an array or a
                 tree of arrays. Where the target has no mass, it may return anything.
         """
+        function("f", f, "f(x)")
         with jax.enable_x64(True):
             values = jax.jit(lambda x: over_draws(lambda _, x: f(x), None, x))(jnp.asarray(self.x))
         leaves, structure = jax.tree.flatten(values)
@@ -100,7 +108,7 @@ class Weighted:
             n: Number of draws.
             key: Source of the choice.
         """
-        check_at_least_one(n=n)
+        n, key = whole("n", n), one_key(key)
         if not np.isfinite(self.weight).all():
             raise UserError(
                 "Draws cannot be resampled: some of their weights are not finite, because the target is NaN "

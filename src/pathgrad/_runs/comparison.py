@@ -11,6 +11,8 @@ from scipy.special import stdtrit
 
 from .._numbers.quantity import Quantity
 from .._train.row import Row
+from .._words.arguments import shown
+from .._words.errors import ArgumentError, named
 from .._words.text import count
 from .group import Group
 from .look import rank_of
@@ -112,6 +114,8 @@ class Comparison:
 
 def compare_groups(groups: Sequence[Group]) -> list[Comparison]:
     """Compare every two groups that differ only in their method and in how long they trained."""
+    if not isinstance(groups, Sequence) or not all(isinstance(group, Group) for group in groups):
+        raise ArgumentError(f"{named('groups')} must be a list of groups, got {shown(groups)}.")
     ordered = sorted(groups, key=lambda group: rank_of(group.method))
     pairs = itertools.combinations(ordered, 2)
     comparisons = [_compare(one, other) for one, other in pairs if _are_rivals(one.first, other.first)]

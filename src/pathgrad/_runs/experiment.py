@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .._numbers.quantity import Numbers, Quantity, number_in
 from .._numbers.verdict import Level, Verdict
+from .._words.arguments import instance
 from .._words.errors import ArgumentError, UserError
 from .._words.text import Number
 from .options import flat, from_mapping
@@ -302,9 +303,14 @@ def experiment_names() -> list[str]:
     return list(_entry_points())
 
 
-@functools.cache
 def find_experiment(name: str) -> AbstractExperiment:
     """Return an experiment by its name."""
+    instance("name", name, str, "the name of an experiment")
+    return _found(name)
+
+
+@functools.cache
+def _found(name: str) -> AbstractExperiment:
     points = _entry_points()
     if name not in points:
         raise UserError(

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from .._words.errors import UserError
+from .._words.arguments import instance, shown
+from .._words.errors import ArgumentError, UserError, named
 from .run import Run
 
 _MOST_WORDS = 3  # options in a label; where more differ, the directory name is clearer
@@ -54,6 +55,11 @@ class Group:
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return the run directories among the paths and in the folders among them, each once."""
+    if isinstance(paths, str | Path) or not isinstance(paths, Sequence):
+        raise ArgumentError(f"{named('paths')} must be a list of directories, got {shown(paths)}.")
+    for path in paths:
+        instance("paths", path, (str, Path), "a list of directories")
+    paths = [Path(path) for path in paths]
     if not paths:
         raise UserError("No run was given. Name at least one run directory, or a folder of runs.")
     runs: dict[Path, Path] = {}
@@ -77,7 +83,11 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Return runs in groups that differ only in their seed, with labels; small problems first."""
+    if not isinstance(runs, Iterable) or isinstance(runs, str):
+        raise ArgumentError(f"{named('runs')} must be a list of runs, got {shown(runs)}.")
     runs = list(runs)
+    for run in runs:
+        instance("runs", run, Run, "a list of runs, as of `Run.open`")
     names = dict(zip(map(id, runs), _names_of(runs), strict=True))
     groups: dict[str, list[Run]] = {}
     for run in runs:

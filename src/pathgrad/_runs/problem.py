@@ -14,6 +14,7 @@ from .._train.method import AbstractMethod
 from .._train.state import TrainState
 from .._train.trainer import Trainer
 from .._train.validation import AbstractValidation
+from .._words.arguments import whole
 from .._words.errors import ArgumentError, named
 
 # Progress callback: receives what is being done, how much of it is done, and how much there is in total.
@@ -109,6 +110,7 @@ def evaluation_key(training_seed: int, seed: int) -> Key[Array, ""]:
 
 
 def _checked(seed: int) -> int:
-    if not 0 <= seed < 2**32:
+    seed = whole("seed", seed, 0)
+    if not seed < 2**32:
         raise ArgumentError(f"{named('seed')} must be from 0 to {2**32 - 1}, got {seed}.")
     return seed

@@ -18,6 +18,7 @@ from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
+from .._words.arguments import instance
 from .._words.errors import ArgumentError, UserError, check_seconds, named
 from .checkpoint import DamagedCheckpoint, read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
@@ -63,6 +64,7 @@ def train(
     """
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
+    instance("experiment", experiment, AbstractExperiment, "the name of an experiment, or an experiment")
     if resume and out is None:
         raise UserError(f"No run to resume was given. Name its directory with {named('out')}.")
     stored = Run.open(out, experiment, trust=trust) if resume and out is not None else None

@@ -8,6 +8,7 @@ $$\dot a = -a\,J_f, \qquad
 (Vaitl et al. 2022 print a minus sign before the integral; with these limits it is a plus.)
 """
 
+import functools
 from abc import abstractmethod
 from typing import Any
 
@@ -17,8 +18,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int, PyTree
 
+from .._words.arguments import whole
 from .._words.draw import SolveInfo
-from .._words.errors import check_at_least_one
 from .integrators import AbstractIntegrator, Motion, Trajectory, runge_kutta_step
 from .integrators.abstract import largest_rms
 
@@ -69,10 +70,7 @@ class Discrete(AbstractAdjoint):
         max_steps: Largest number of steps that can be recorded. Only adaptive integrators use it.
     """
 
-    max_steps: int = eqx.field(static=True, default=256)
-
-    def __check_init__(self):
-        check_at_least_one(max_steps=self.max_steps)
+    max_steps: int = eqx.field(static=True, default=256, converter=functools.partial(whole, "max_steps"))
 
     def forward(self, integrator, motion, state, args, interval, live):
         return integrator.integrate_recorded(

@@ -1,5 +1,6 @@
 """Clip gradients relative to their recent norm."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from .._words.arguments import number, share, whole
 from ..metrics import gradient_norm
 
 
@@ -30,8 +32,9 @@ def clip_by_measured_norm(
         decay: Decay of the running mean per step.
         warmup: Number of steps before anything is clipped.
     """
-    if not factor > 1 or not 0 < decay < 1:  # at one and below, the threshold could only fall
-        raise ValueError(f"Need factor > 1 and 0 < decay < 1, got {factor=} and {decay=}.")
+    # At one and below, the threshold could only fall.
+    factor = number("factor", factor, lambda x: 1 < x < math.inf, "larger than 1")
+    decay, warmup = share("decay", decay), whole("warmup", warmup, 0)
 
     def init(params):
         return ClipState(jnp.zeros(()), jnp.zeros((), jnp.int32))

@@ -1,5 +1,6 @@
 """First-order training: steps along a gradient, with any optimiser from Optax."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,18 +10,28 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .. import devices as sharing
 from .._gradients.objectives import AbstractObjective, Batch, Estimate
+from .._words.arguments import instance, share, shown, whole
 from .._words.draw import SolveInfo, Tally
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.errors import ArgumentError, named
 from .._words.outcome import Outcome, failure_if, first_failure
 from .._words.tree import number_of_draws
 from ..metrics import gradient_norm
 from .blocks import AbstractCompiledMethod
 from .rate import AbstractRate
 from .state import StepInfo, copied
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise unless an optimiser is one of Optax."""
+    is_class = isinstance(optimizer, type)
+    if is_class or not (callable(getattr(optimizer, "init", None)) and hasattr(optimizer, "update")):
+        raise ArgumentError(
+            f"{named('optimizer')} must be one of Optax, such as `optax.adam(1e-3)`, got {shown(optimizer)}."
+        )
 
 
 class Average(eqx.Module):
@@ -52,7 +63,9 @@ class FirstOrder(AbstractCompiledMethod):
     A step that is not finite is skipped, and counted.
 
     Attributes:
-        optimizer: Any Optax optimiser that needs only gradients.
+        optimizer: Any Optax optimiser. Those with a line search, such as `optax.lbfgs`, evaluate the batch
+            several times in a step; they suit large batches and `TotalGradient`, the derivative of the
+            values that they see.
         n: Draws per step; if the objective has data, as many entries of it.
         block: Steps in one compiled block, and per row of metrics.
         average: Decay of a moving average of the parameters, such as 0.999; the average is then the result
@@ -81,16 +94,15 @@ class FirstOrder(AbstractCompiledMethod):
         devices: Sequence[Any] | None = None,
     ) -> None:
         """Set the attributes described above."""
-        self.optimizer, self.n, self.block, self.average = optimizer, n, block, average
-        self.rate = rate
+        self.optimizer, self.rate = optimizer, rate
+        self.n, self.block = whole("n", n), whole("block", block)
+        self.average = None if average is None else share("average", average)
         self.devices = None if devices is None else tuple(devices)
 
     def __check_init__(self):
-        check_at_least_one(n=self.n, block=self.block)
-        if self.average is not None and not 0 < self.average < 1:
-            raise ArgumentError(
-                f"{named('average')} is the decay of a moving average, between 0 and 1; got {self.average}."
-            )
+        check_optimizer(self.optimizer)
+        if self.rate is not None:
+            instance("rate", self.rate, AbstractRate, "a rate, such as `Trapezoid()`, or `None`")
 
     @property
     def needs_horizon(self):
@@ -114,7 +126,15 @@ class FirstOrder(AbstractCompiledMethod):
             parameters, fixed, objective, (jr.split(key, n), data), state.step, mesh
         )
         norm = gradient_norm(gradient)
-        updates, optimizer_state = self.optimizer.update(gradient, state.memory.optimizer, parameters)
+        more = {}
+        if isinstance(self.optimizer, optax.GradientTransformationExtraArgs):
+            # For a line search: the loss of the same batch, with other parameters.
+            per_draw = jr.split(key, n), data
+            loss_at = functools.partial(
+                _loss, fixed=fixed, objective=objective, per_draw=per_draw, step=state.step, mesh=mesh
+            )
+            more = {"value": estimate.loss, "grad": gradient, "value_fn": loss_at}
+        updates, optimizer_state = self.optimizer.update(gradient, state.memory.optimizer, parameters, **more)
         if self.rate is not None:
             factor = self.rate(state.step, state.progress)
             updates = jax.tree.map(lambda u: factor.astype(u.dtype) * u, updates)
@@ -140,6 +160,23 @@ class FirstOrder(AbstractCompiledMethod):
         after = state.after(model, memory, good=good)
         measured = estimate.loss, estimate.each, estimate.numbers, norm, solve.evaluations, counted
         return after, StepInfo(*measured, outcome, after.skipped_in_row), gradient
+
+
+def _loss(
+    parameters: PyTree, *, fixed: PyTree, objective: AbstractObjective, per_draw, step, mesh: Mesh | None
+) -> Float[Array, ""]:
+    """Return the loss of a batch, over the draws of all devices, with the derivative of the estimator."""
+    if number_of_draws((parameters, fixed)) is not None:
+        mesh = None
+    arrays, static = eqx.partition((fixed, objective), eqx.is_array)
+
+    def part(common, per_draw):
+        parameters, arrays, step = common
+        keys, data = per_draw
+        fixed, objective = eqx.combine(arrays, static)
+        return sharing.average(objective(eqx.combine(parameters, fixed), Batch(keys, data, step)).loss)
+
+    return sharing.spread(part, mesh)((parameters, arrays, step), per_draw)
 
 
 def _differentiate(

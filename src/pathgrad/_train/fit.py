@@ -9,8 +9,10 @@ from .._flow.flow import Flow
 from .._gradients.estimators import AbstractEstimator, PathGradient
 from .._gradients.objectives import AbstractObjective, ReverseKL
 from .._ingredients.inspection import check_indices
-from .._ingredients.target import Target, check_target
+from .._ingredients.target import Target, check_is_target, check_target
+from .._words.arguments import instance, positive, whole_or_none
 from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 from .._words.outcome import Stop
 from ..devices import on_one_device
 from .first_order import FirstOrder
@@ -61,8 +63,13 @@ def fit_model(
     progress: bool = False,
 ) -> Fit:
     """Fit a model to an objective, or a flow to a target: `pathgrad.fit` with these arguments."""
+    key = one_key(key)
+    steps = whole_or_none("steps", steps, 0)
+    max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
     method = _chosen_method(method, optimizer, n)
     objective = _chosen_objective(objective, estimator)
+    if state is not None:
+        instance("state", state, TrainState, "the `state` of an earlier fit")
     if isinstance(objective, ReverseKL):
         _check_target(*objective.parts(model))
     steps = method.steps if steps is None else steps
@@ -89,7 +96,9 @@ def _chosen_method(
     method: AbstractMethod | None, optimizer: optax.GradientTransformation | None, n: int | None
 ) -> AbstractMethod:
     if method is None:
-        return FirstOrder(optimizer or optax.adam(1e-3), 256 if n is None else n)
+        optimizer = optax.adam(1e-3) if optimizer is None else optimizer
+        return FirstOrder(optimizer, 256 if n is None else n)
+    instance("method", method, AbstractMethod, "a method, such as `FirstOrder(optax.adam(1e-3))`")
     if n is not None or optimizer is not None:
         raise ArgumentError(
             f"{named('n')} and {named('optimizer')} belong to a `FirstOrder` method: pass "
@@ -107,7 +116,8 @@ def _chosen_objective(
     objective: AbstractObjective | Target, estimator: AbstractEstimator | None
 ) -> AbstractObjective:
     if not isinstance(objective, AbstractObjective):
-        return ReverseKL(objective, estimator or PathGradient())
+        check_is_target(objective)
+        return ReverseKL(objective, PathGradient() if estimator is None else estimator)
     if estimator is not None:
         raise ArgumentError(f"{named('estimator')} belongs to the objective: `ReverseKL(target, estimator)`.")
     return objective

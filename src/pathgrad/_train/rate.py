@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.arguments import number, whole
 
 _GROWTH = 0.05  # share of a round in which the rate grows
 
@@ -32,15 +32,12 @@ class Trapezoid(AbstractRate):
         hold: Progress at which it begins to fall; 1 for never.
     """
 
-    warmup: int = eqx.field(static=True, default=0)
-    hold: float = eqx.field(static=True, default=0.25)
-
-    def __check_init__(self):
-        if self.warmup < 0 or not 0 <= self.hold <= 1:
-            raise ArgumentError(
-                f"{named('warmup')} must be at least 0 and {named('hold')} from 0 to 1; got {self.warmup} "
-                f"and {self.hold}."
-            )
+    warmup: int = eqx.field(static=True, default=0, converter=lambda value: whole("warmup", value, 0))
+    hold: float = eqx.field(
+        static=True,
+        default=0.25,
+        converter=lambda value: number("hold", value, lambda x: 0 <= x <= 1, "from 0 to 1"),
+    )
 
     def __call__(self, step, progress):
         grown = jnp.minimum((step + 1) / max(self.warmup, 1), 1.0)
@@ -57,10 +54,7 @@ class Restarts(AbstractRate):
         first: Steps of the first round.
     """
 
-    first: int = eqx.field(static=True)
-
-    def __check_init__(self):
-        check_at_least_one(first=self.first)
+    first: int = eqx.field(static=True, converter=lambda value: whole("first", value))
 
     def end(self, rounds: int) -> int:
         """Return the number of steps in so many rounds."""

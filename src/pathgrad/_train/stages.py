@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Key, PyTree
 
 from .._gradients.objectives import AbstractObjective
+from .._words.arguments import instance, shown, whole
 from .._words.errors import ArgumentError, named
 from .blocks import AbstractCompiledMethod
 from .method import AbstractMethod, AbstractRunner, Block
@@ -28,15 +29,18 @@ class Stages(AbstractMethod):
 
     def __init__(self, stages: Sequence[tuple[AbstractMethod, int]]) -> None:
         """Take pairs of a method and its number of steps."""
+        is_list = isinstance(stages, Sequence) and not isinstance(stages, str) and len(stages) > 0
+        if not is_list or not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in stages):
+            raise ArgumentError(
+                f"{named('stages')} must be a list of at least one pair of a method and a number of steps, "
+                f"got {shown(stages)}."
+            )
+        for method, _ in stages:
+            instance("stages", method, AbstractMethod, "pairs of a method and a number of steps")
         self.methods = tuple(method for method, _ in stages)
-        self.steps_of = tuple(steps for _, steps in stages)
+        self.steps_of = tuple(whole("steps", steps) for _, steps in stages)
 
     def __check_init__(self):
-        if not self.methods or min(self.steps_of) < 1:
-            raise ArgumentError(
-                f"{named('stages')} needs at least one pair of a method and a number of steps, each at least "
-                f"1; got steps {self.steps_of}."
-            )
         if any(isinstance(method, Stages) for method in self.methods):
             raise ArgumentError(f"{named('stages')} cannot contain `Stages`: write them in one list.")
 

@@ -14,7 +14,9 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from .._gradients.objectives import AbstractObjective
-from .._words.errors import ArgumentError, UserError, check_at_least_one, named
+from .._words.arguments import instance, not_negative, positive, whole, whole_or_none
+from .._words.errors import ArgumentError, UserError, named
+from .._words.keys import one_key
 from .._words.outcome import Outcome, Stop
 from ..devices import any_process, of_first_process, several_processes
 from .method import AbstractMethod, AbstractRunner, Block
@@ -74,7 +76,12 @@ class Trainer:
             max_failures: Number of skipped steps in a row after which training stops.
             seconds: Training time spent before, for a run that is resumed.
         """
-        check_at_least_one(max_failures=max_failures)
+        instance("objective", objective, AbstractObjective, "an objective, such as `ReverseKL(target)`")
+        instance("method", method, AbstractMethod, "a method, such as `FirstOrder(optax.adam(1e-3))`")
+        if validation is not None:
+            instance("validation", validation, AbstractValidation, "a `Validation`, or `None`")
+        key, max_failures = one_key(key), whole("max_failures", max_failures)
+        seconds = not_negative("seconds", seconds)
         self.objective, self.method, self.validation = objective, method, validation
         self.seconds, self._max_failures, self._key = seconds, max_failures, key
         self.stopped: Stop | None = None
@@ -123,6 +130,8 @@ class Trainer:
         Each block overwrites the arrays of the state yielded before: copy what you want to keep. The state
         that you pass in is not changed.
         """
+        steps = whole_or_none("steps", steps, 0)
+        max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
         if self.validation is not None and state.best is None:
             raise ArgumentError(
                 f"This {named('state')} was made without a validation: start with `trainer.init(model)`."

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from .. import devices
 from .._gradients.objectives import AbstractObjective, Batch
-from .._words.errors import ArgumentError, check_at_least_one, named
+from .._words.arguments import function, instance, whole, whole_or_none
+from .._words.errors import ArgumentError, named
 from .._words.outcome import Stop
 from .method import AbstractMethod
 from .state import Best, TrainState, copied
@@ -71,18 +72,24 @@ class Validation(AbstractValidation):
     """
 
     objective: AbstractObjective
-    every: int = eqx.field(static=True)
-    n: int = eqx.field(static=True, default=256)
-    patience: int | None = eqx.field(static=True, default=None)
-    patient_until: int = eqx.field(static=True, default=0)
+    every: int = eqx.field(static=True, converter=lambda value: whole("every", value))
+    n: int = eqx.field(static=True, default=256, converter=lambda value: whole("n", value))
+    patience: int | None = eqx.field(
+        static=True, default=None, converter=lambda value: whole_or_none("patience", value, 0)
+    )
+    patient_until: int = eqx.field(
+        static=True, default=0, converter=lambda value: whole("patient_until", value, 0)
+    )
     watch: Callable[..., Callable[[PyTree], PyTree] | None] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
+        instance("objective", self.objective, AbstractObjective, "an objective with data")
+        if self.watch is not None:
+            function("watch", self.watch, "watch(model, key=...)")
         if self.objective.data is None:
             raise ArgumentError(
                 f"A validation needs data; the {named('objective')} {type(self.objective).__name__} has none."
             )
-        check_at_least_one(every=self.every, n=self.n)
 
     def next(self, step):
         return step + self.every - step % self.every

@@ -1,18 +1,12 @@
 """Elementwise affine bijections."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..._ingredients.bases import floating
-from ..._words.tree import Leaf, PerDraw
+from ..._ingredients.bases import trainable
+from ..._words.arguments import shape_of_point
+from ..._words.tree import Leaf
 from .abstract import AbstractBijection
-
-
-def _trainable(leaf: Any) -> Any:
-    """Turn a number into an array, since only arrays are trained; leave `PerDraw` leaves alone."""
-    return leaf if isinstance(leaf, PerDraw) else floating(leaf)
 
 
 class Affine(AbstractBijection):
@@ -26,12 +20,13 @@ class Affine(AbstractBijection):
         log_scale: $s$, likewise.
     """
 
-    shift: Leaf = eqx.field(converter=_trainable)
-    log_scale: Leaf = eqx.field(converter=_trainable)
+    shift: Leaf = eqx.field(converter=trainable("shift"))
+    log_scale: Leaf = eqx.field(converter=trainable("log_scale"))
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "Affine":
         """Return the identity map."""
+        shape = shape_of_point("shape", shape)
         return cls(jnp.zeros(shape), jnp.zeros(shape))
 
     def forward(self, x):

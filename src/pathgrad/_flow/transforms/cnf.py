@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from ..._ingredients.divergence import AbstractDivergence, exact_divergence
 from ..._solve.adjoints import AbstractAdjoint, Backsolve, Discrete
 from ..._solve.integrators import AbstractIntegrator, Adaptive, FixedStep
+from ..._words.arguments import function, instance, number
 from ..._words.draw import Draw, Tally, add_solves
+from ..._words.errors import ArgumentError, named
 from ..._words.tree import PerDraw, once_or_per_draw, one_draw, over_draws
 from ..transport import Dynamics, Route, State, transport
 from .abstract import AbstractTransform
@@ -50,17 +52,23 @@ class CNF(AbstractTransform):
         tally: Tally | None = None,
     ) -> None:
         """Make the map of a field; the arguments are the attributes described above."""
+        instance("integrator", integrator, AbstractIntegrator, "an integrator, such as `FixedStep(20)`")
         if adjoint is None:
             adjoint = Backsolve() if isinstance(integrator, Adaptive) else Discrete()
         self.field, self.integrator, self.adjoint, self.tally = field, integrator, adjoint, tally
         self.divergence = exact_divergence(field) if divergence is None else divergence
-        self.t0, self.t1 = float(t0), float(t1)
+        self.t0, self.t1 = number("t0", t0), number("t1", t1)
 
     def __check_init__(self):
         if self.t0 == self.t1:
-            raise ValueError(f"`t0` and `t1` are both {self.t0}: the flow would do nothing.")
-        if not callable(self.field):
-            raise ValueError(f"`field` must be callable as field(t, x); got {type(self.field).__name__}.")
+            raise ArgumentError(
+                f"{named('t0')} and {named('t1')} are both {self.t0}: the flow would do nothing."
+            )
+        function("field", self.field, "field(t, x)")
+        instance("divergence", self.divergence, AbstractDivergence, "a divergence, such as `Exact()`")
+        instance("adjoint", self.adjoint, AbstractAdjoint, "an adjoint, such as `Discrete()`")
+        if self.tally is not None:
+            instance("tally", self.tally, Tally, "a `Tally`, or `None`")
         self.divergence.check(self.field)
 
     def check(self, shape):
@@ -71,6 +79,11 @@ class CNF(AbstractTransform):
             raise ValueError(
                 f"`field(t, x)` must return a velocity with the shape of x, {shape}; it returned "
                 f"{getattr(velocity, 'shape', type(velocity).__name__)}."
+            )
+        if not jnp.issubdtype(velocity.dtype, jnp.floating):
+            raise ValueError(
+                f"`field(t, x)` must return floating-point numbers, got {velocity.dtype}. Write `1.0`, not "
+                "`1`."
             )
 
     def push(self, draw, *, keys):

@@ -9,7 +9,9 @@ import jax.random as jr
 from jaxtyping import Array, Key
 
 from ..._ingredients.activations import tanh_and_log_cosh
-from ..._words.errors import ArgumentError, check_at_least_one, named
+from ..._words.arguments import function, number, positive, shape_of_point, whole
+from ..._words.errors import ArgumentError, named
+from ..._words.keys import one_key
 from .abstract import AbstractBijection
 from .affine import Affine
 from .permutation import Permutation
@@ -90,15 +92,16 @@ class AffineCoupling(AbstractBijection):
                 smooth, since the score contains its second derivative; `pg.tanh_and_log_cosh` gives two
                 features for each unit.
         """
+        dim, width, depth = whole("dim", dim), whole("width", width), whole("depth", depth)
+        bound, output_scale = positive("bound", bound), number("output_scale", output_scale)
+        key = one_key(key)
+        function("features", features, "features(units)")
         if dim < 2:
             raise ArgumentError(
                 f"{named('dim')} must be at least 2, got {dim}: a coupling transforms one part of a point "
                 "depending on the other. For a single number use `Affine`, or a `CNF`."
             )
-        for name, value in (("width", width), ("depth", depth), ("bound", bound)):
-            if not value > 0:
-                raise ArgumentError(f"{named(name)} must be positive, got {value}.")
-        self.dim, self.flip, self.bound = dim, flip, float(bound)
+        self.dim, self.flip, self.bound = dim, bool(flip), bound
         moved = self._first if flip else dim - self._first
         network = Conditioner(dim - moved, 2 * moved, width, depth, features, key=key)
         self.network = eqx.tree_at(
@@ -154,8 +157,7 @@ def coupling_transforms(
         width: Units in the hidden layer of each.
         key: Source of permutations and initial weights.
     """
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    check_at_least_one(layers=layers)
+    shape, layers, key = shape_of_point("shape", shape), whole("layers", layers), one_key(key)
     dim = math.prod(shape)
     transforms: list[AbstractBijection] = []
     for i, layer_key in enumerate(jr.split(key, layers)):

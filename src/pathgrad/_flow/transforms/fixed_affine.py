@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from scipy.linalg import solve_triangular
 
+from ..._words.arguments import doubles
 from ..._words.constant import Constant
 from ..._words.errors import ArgumentError, named
 from .abstract import AbstractBijection
@@ -38,7 +39,7 @@ class FullAffine(AbstractBijection):
             shift: $m$, with the shape of a point.
             matrix: $L$, one row and one column for each number of a point, in their order in memory.
         """
-        shift, matrix = np.asarray(shift, np.float64), np.asarray(matrix, np.float64)
+        shift, matrix = doubles("shift", shift), doubles("matrix", matrix)
         if matrix.shape != (shift.size, shift.size):
             raise ArgumentError(
                 f"{named('matrix')} must have shape {(shift.size, shift.size)} for a {named('shift')} of "
@@ -98,8 +99,8 @@ class LowRankAffine(AbstractBijection):
             directions: $V$, one row for each number of a point and one orthonormal column for each direction.
             stretch: The diagonal of $S$, positive: one number for each direction.
         """
-        shift, scale, stretch = (np.asarray(a, np.float64) for a in (shift, scale, stretch))
-        columns = np.zeros((shift.size, 0)) if directions is None else np.asarray(directions, np.float64)
+        shift, scale, stretch = doubles("shift", shift), doubles("scale", scale), doubles("stretch", stretch)
+        columns = np.zeros((shift.size, 0)) if directions is None else doubles("directions", directions)
         if scale.shape != shift.shape or columns.shape != (shift.size, stretch.size):
             raise ArgumentError(
                 f"{named('scale')} must have the shape of {named('shift')}, {shift.shape}, and "

@@ -8,7 +8,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from ..._words.errors import ArgumentError, check_at_least_one, named
+from ..._words.arguments import doubles, whole
+from ..._words.errors import ArgumentError, named
+from ..._words.keys import one_key
 from .abstract import AbstractBijection
 
 
@@ -27,7 +29,7 @@ class Permutation(AbstractBijection):
 
     def __init__(self, order: Any) -> None:
         """Make the map of a permutation of `0, 1, ..., dim - 1`, for points with that many entries."""
-        order = np.asarray(order)
+        order = doubles("order", order)
         if not np.array_equal(np.sort(order, axis=None), np.arange(order.size)) or order.ndim != 1:
             raise ArgumentError(
                 f"{named('order')} must contain every number from 0 to {max(0, order.size - 1)} once, "
@@ -40,8 +42,7 @@ class Permutation(AbstractBijection):
     @classmethod
     def random(cls, dim: int, *, key: Key[Array, ""]) -> "Permutation":
         """Return a random permutation of `dim` entries."""
-        check_at_least_one(dim=dim)
-        return cls(jr.permutation(key, dim))
+        return cls(jr.permutation(one_key(key), whole("dim", dim)))
 
     def forward(self, x):
         return self._reordered(x, self.order), jnp.zeros((), x.dtype)

@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from ..._words.arguments import function, shown
 from ..._words.errors import ArgumentError, named
 from ..._words.tree import over_draws
 
@@ -36,6 +37,12 @@ class Data:
         augment: Callable[..., PyTree] | None = None,
     ) -> None:
         """Take the entries; they are not copied."""
+        for name, given in (("change", change), ("augment", augment)):
+            if given is not None:
+                function(name, given, f"{name}(entry, key=..., ...)")
+        for leaf in jax.tree.leaves(rows):
+            if not np.ndim(leaf):
+                raise ArgumentError(f"{named('rows')} must be arrays with entries, got {shown(leaf)}.")
         self.rows = rows
         self.change = change
         self.augment = augment

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..._flow.flow import Flow
+from ..._words.arguments import function, instance
 from ..._words.outcome import Outcome
 from ..._words.tree import freeze, over_draws
 from ..estimators import AbstractEstimator, PathGradient
@@ -48,6 +49,12 @@ class NegativeELBO(AbstractObjective):
     entries: Data = eqx.field(static=True)
     estimator: AbstractEstimator = PathGradient()
     beta: Callable[[Int[Array, ""] | int], ArrayLike] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        instance("entries", self.entries, Data, "a `Data`")
+        instance("estimator", self.estimator, AbstractEstimator, "an estimator, such as `PathGradient()`")
+        if self.beta is not None:
+            function("beta", self.beta, "beta(step)")
 
     def __call__(self, model: LatentModel, batch):
         flow = model.posterior(batch.data).tallied(batch.tally)

@@ -7,8 +7,10 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from ... import metrics
 from ..._flow.flow import Flow
-from ..._ingredients.target import Target, check_target, log_prob_of
+from ..._ingredients.target import Target, check_is_target, check_target, log_prob_of
+from ..._words.arguments import instance, not_negative, number, whole
 from ..._words.errors import ArgumentError, named
+from ..._words.keys import any_keys
 from ..._words.outcome import Outcome
 from ..._words.tree import freeze, key_of_each, number_of_draws, over_draws
 from ..estimators import AbstractEstimator, PathGradient
@@ -45,6 +47,14 @@ class ReverseKL(AbstractObjective):
     estimator: AbstractEstimator = PathGradient()
     log_z: float | None = eqx.field(static=True, default=None)
     log_z_err: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self):
+        if self.target is not None:
+            check_is_target(self.target)
+        instance("estimator", self.estimator, AbstractEstimator, "an estimator, such as `PathGradient()`")
+        if self.log_z is not None:
+            number("log_z", self.log_z)
+        not_negative("log_z_err", self.log_z_err)
 
     def parts(self, model: PyTree) -> tuple[Flow, Target]:
         """Return the flow of a model, and the target it is fitted to."""
@@ -113,4 +123,7 @@ def reverse_kl(
         n: Number of draws.
         estimator: `PathGradient()`, `TotalGradient()` or `TwoCopyGradient()`.
     """
+    instance("flow", flow, Flow, "a `Flow`")
+    key, n = any_keys(key), whole("n", n)
+    check_target(target, flow.shape)
     return ReverseKL(target, estimator)(flow, Batch(key_of_each(key, n))).loss

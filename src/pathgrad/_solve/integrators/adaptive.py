@@ -1,5 +1,6 @@
 """Steps whose length follows an error estimate, through Diffrax."""
 
+import functools
 from typing import Literal
 
 import diffrax
@@ -7,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._words.arguments import not_negative, one_of, whole
 from ..._words.draw import SolveInfo
-from ..._words.errors import check_at_least_one
+from ..._words.errors import ArgumentError, named
 from ..._words.outcome import Outcome, failure_if, first_failure
 from .abstract import AbstractIntegrator, Tableau, Trajectory
 
@@ -37,17 +39,17 @@ class Adaptive(AbstractIntegrator):
         max_steps: A solve that needs more steps, rejected ones included, fails.
     """
 
-    rtol: float = eqx.field(static=True, default=1e-5)
-    atol: float = eqx.field(static=True, default=1e-5)
+    rtol: float = eqx.field(static=True, default=1e-5, converter=functools.partial(not_negative, "rtol"))
+    atol: float = eqx.field(static=True, default=1e-5, converter=functools.partial(not_negative, "atol"))
     solver: Literal["dopri5", "tsit5"] = eqx.field(static=True, default="dopri5")
-    max_steps: int = eqx.field(static=True, default=4096)
+    max_steps: int = eqx.field(static=True, default=4096, converter=functools.partial(whole, "max_steps"))
 
     def __check_init__(self):
-        if self.solver not in _SOLVERS:
-            raise ValueError(f"`solver` must be one of {sorted(_SOLVERS)}, got {self.solver!r}.")
-        if not (self.rtol >= 0 and self.atol >= 0 and 0 < self.rtol + self.atol < float("inf")):
-            raise ValueError(f"Tolerances must be positive, got {self.rtol=} and {self.atol=}.")
-        check_at_least_one(max_steps=self.max_steps)
+        one_of("solver", self.solver, tuple(_SOLVERS))
+        if self.rtol == self.atol == 0:
+            raise ArgumentError(
+                f"A tolerance must be positive: {named('rtol')} and {named('atol')} are both 0."
+            )
 
     @property
     def tableau(self) -> Tableau:

@@ -1,5 +1,6 @@
 """A Runge-Kutta step, written out so that it can be differentiated, and solves in equal steps."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import PyTree
 
+from ..._words.arguments import whole
 from ..._words.draw import SolveInfo
-from ..._words.errors import check_at_least_one
 from ..._words.outcome import Outcome, failure_if
 from .abstract import AbstractIntegrator, Tableau, Trajectory
 
@@ -48,10 +49,7 @@ class FixedStep(AbstractIntegrator):
         steps: Number of steps, each of four field evaluations.
     """
 
-    steps: int = eqx.field(static=True, default=20)
-
-    def __check_init__(self):
-        check_at_least_one(steps=self.steps)
+    steps: int = eqx.field(static=True, default=20, converter=functools.partial(whole, "steps"))
 
     @property
     def tableau(self) -> Tableau:

@@ -20,7 +20,8 @@ import equinox as eqx
 import jax
 
 from ..._gradients.objectives import ReverseKL
-from ..._words.errors import ArgumentError, UserError, check_at_least_one, named
+from ..._words.arguments import positive, whole_or_none
+from ..._words.errors import ArgumentError, UserError, named
 from ..method import AbstractMethod
 from .runner import GaussNewtonRunner, GaussNewtonState
 
@@ -56,10 +57,12 @@ class GaussNewton(AbstractMethod):
     max_parameters: int = 10_000
 
     def __check_init__(self):
-        for name in ("damping", "trust", "clip", "trials", "max_parameters"):
-            if not getattr(self, name) > 0:
-                raise ArgumentError(f"{named(name)} must be positive, got {getattr(self, name)}.")
-        check_at_least_one(chunk=self.chunk)
+        for name in ("draws_per_parameter", "damping", "trust", "clip"):
+            positive(name, getattr(self, name))
+        for name in ("trials", "max_parameters", "chunk"):
+            whole_or_none(name, getattr(self, name))
+        if self.max_draws_per_parameter is not None:
+            positive("max_draws_per_parameter", self.max_draws_per_parameter)
         if not 1 < self.draws_per_parameter <= self.most_draws_per_parameter:
             raise ArgumentError(
                 "Need 1 < draws_per_parameter <= max_draws_per_parameter (with fewer draws than parameters, "

@@ -12,7 +12,8 @@ from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._gradients.objectives import ReverseKL
 from ..._ingredients.bases import StandardNormal
 from ..._ingredients.target import Target
-from ..._words.errors import ArgumentError, check_at_least_one, named
+from ..._words.arguments import whole_or_none
+from ..._words.errors import ArgumentError, named
 from ..._words.outcome import Outcome
 from ..method import AbstractMethod, AbstractRunner, Block
 from ..state import StepInfo
@@ -38,10 +39,7 @@ class ScoreRegression(AbstractMethod):
         n: Number of draws. Default: ten for each coordinate, and at least 256.
     """
 
-    n: int | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self):
-        check_at_least_one(n=self.n)
+    n: int | None = eqx.field(static=True, default=None, converter=lambda n: whole_or_none("n", n))
 
     def init(self, model):
         """Return an empty memory; raise an error if the model is not a Gaussian with a fixed map."""

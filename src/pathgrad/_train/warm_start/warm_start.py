@@ -9,9 +9,11 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from ..._flow.transforms import FullAffine, LowRankAffine
-from ..._ingredients.target import Target
+from ..._ingredients.target import Target, check_is_target
 from ..._named.given import points_of, start_of
+from ..._words.arguments import doubles, positive, whole_or_none
 from ..._words.errors import ArgumentError, named
+from ..._words.keys import one_key
 from .budget import Budget
 from .evaluator import Evaluator
 from .gaussian import AbstractGaussian, DiagonalGaussian, FullGaussian, Look, LowRankGaussian, balanced_draws
@@ -103,7 +105,12 @@ def warm_start(
         max_seconds: Stop after this much time (without compiling).
         cut: Stop where an earlier search with the same arguments did: its attribute `cut`.
     """
+    check_is_target(target)
+    key, dim, cut = one_key(key), whole_or_none("dim", dim), whole_or_none("cut", cut, 0)
+    max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
     start, draws = start_of(target, start), points_of(target, draws, "draws")
+    start = None if start is None else doubles("start", start)
+    draws = None if draws is None else doubles("draws", draws)
     shape = _shape_of(target, start, draws, dim)
     evaluate = Evaluator(target, shape)
     began, budget = time.perf_counter(), Budget(max_seconds, cut)
