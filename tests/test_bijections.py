@@ -269,7 +269,7 @@ REFUSED = {
         r"`Permutation\.forward` does not take a point of shape \(2,\): .*3 entries, not 2",
     ),
     "one number": (lambda: pg.AffineCoupling(1, 4, key=jr.key(0)), r"at least 2, got 1.*`Affine`"),
-    "no width": (lambda: pg.AffineCoupling(2, 0, key=jr.key(0)), "`width` must be positive, got 0"),
+    "no width": (lambda: pg.AffineCoupling(2, 0, key=jr.key(0)), "`width` must be at least 1, got 0"),
     "no bound": (lambda: coupling_of(bound=0.0), "`bound` must be positive"),
     "points of another size": (
         lambda: flow_of(coupling(3)),

@@ -208,9 +208,9 @@ def test_a_flow_is_kept_if_its_bound_is_higher_or_its_tail_lighter():
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
-        (lambda x: -x @ x, "bare function.*LogDensity"),
+        (lambda x: -x @ x, "LogDensity.*bare function"),
         (pg.Flow(pg.StandardNormal((2,)), []), "needs something to fit"),
-        (object(), "does not say what shape"),
+        (object(), "must be an object with `log_prob"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_with_a_remedy(given, remedy):

@@ -279,7 +279,7 @@ def shrink(t, x):
 REFUSED = {
     "wrong shape": (lambda: two_d(pg.CNF(lambda t, x: x[:1])), r"shape of x, \(2,\).*\(1,\)"),
     "tuple": (lambda: two_d(pg.CNF(lambda t, x: (x, x))), r"shape of x, \(2,\).*tuple"),
-    "not callable": (lambda: pg.CNF(3.0), r"callable as field\(t, x\); got float"),
+    "not callable": (lambda: pg.CNF(3.0), r"called as `field\(t, x\)`, got 3.0"),
     "closed form of a function": (
         lambda: pg.CNF(shrink, pg.ClosedForm()),
         r"got function\. Use `Exact\(\)` or `Hutchinson\(\)`",

@@ -98,7 +98,9 @@ def test_trapezoid():
     never = pg.Trapezoid(hold=1.0)
     assert float(never(jnp.asarray(0), jnp.asarray(1.0))) == 1.0
     for warmup, hold in ((-1, 0.5), (0, 1.5), (0, -0.1)):
-        with pytest.raises(pg.ArgumentError, match="`warmup` must be at least 0 and `hold` from 0 to 1"):
+        with pytest.raises(
+            pg.ArgumentError, match=r"`warmup` must be at least 0, got -1|`hold` must be from"
+        ):
             pg.Trapezoid(warmup, hold)
 
 

@@ -342,7 +342,7 @@ def test_clipping_follows_the_measured_norm():
     np.testing.assert_allclose(norms[:10], 3.0, rtol=1e-12)
     np.testing.assert_allclose(norms[10], 6.0, rtol=1e-6)
     np.testing.assert_allclose(norms[11:], [3.0, 5.0], rtol=1e-12)
-    with pytest.raises(ValueError, match="factor > 1"):
+    with pytest.raises(ValueError, match="`factor` must be larger than 1"):
         pg.clip_by_measured_norm(factor=1.0)
 
 
@@ -351,7 +351,7 @@ def test_bad_settings_are_refused():
         adam(0.1, 0)
     with pytest.raises(ValueError, match="`block` must be at least 1"):
         adam(0.1, 4, block=-1)
-    with pytest.raises(ValueError, match="`average` is the decay"):
+    with pytest.raises(ValueError, match="`average` must be between 0 and 1"):
         adam(0.1, 4, average=1.0)
     with pytest.raises(ValueError, match="`max_failures` must be at least 1"):
         pg.Trainer(pg.ReverseKL(narrow_target()), adam(0.1, 4), key=jr.key(0), max_failures=0)

@@ -16,9 +16,6 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
-from ._words.arguments import shown
-from ._words.errors import ArgumentError, named
-
 _MIN_TAIL = 5  # fewest draws to which a generalised Pareto distribution is fitted
 
 
@@ -59,15 +56,17 @@ class _Tail(NamedTuple):
 
 def _checked(log_weight: Any) -> Float[Array, "draws *batch"]:
     """Return log-weights as an array, which has at least one of them."""
-    name = named("log_weight")
     try:
         array = jnp.asarray(log_weight)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name} must be an array of numbers, got {shown(log_weight)}.") from None
+        given = "None" if log_weight is None else f"one of type {type(log_weight).__name__}"
+        raise ValueError(f"`log_weight` must be an array of numbers, got {given}.") from None
     if not array.ndim or not array.shape[0]:
-        raise ArgumentError(f"{name} must have one entry for each draw, and at least one, got {array.shape}.")
+        raise ValueError(
+            f"`log_weight` must have an entry for each draw, and at least one, got shape {array.shape}."
+        )
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise ArgumentError(f"{name} must be floating-point numbers, got {array.dtype}.")
+        raise ValueError(f"`log_weight` must be floating-point numbers, got {array.dtype}.")
     return array
 
 

@@ -15,7 +15,7 @@ from .._train.fit import Fit, fit_model
 from .._train.method import AbstractMethod
 from .._train.progress import progress as shown
 from .._train.state import TrainState
-from .._words.arguments import instance, positive
+from .._words.arguments import instance, limit
 from .._words.errors import ArgumentError, named
 from .._words.keys import one_key
 from .clock import Clock
@@ -120,13 +120,13 @@ def fit_target(
     progress: bool = False,
 ) -> TargetFit:
     """Fit a density, as `fit(target)` does."""
-    limit = _SECONDS if max_seconds is None else positive("max_seconds", max_seconds)
+    seconds = limit("max_seconds", max_seconds) or _SECONDS
     instance("recipe", recipe, Recipe, "a `Recipe`")
     with shown("warm start", visible=progress) as show:
         pipeline = Pipeline(
             target,
             recipe,
-            Clock(limit),
+            Clock(seconds),
             jr.key(0) if key is None else one_key(key),
             lambda text, share: show(text, [share]),
         )

@@ -153,7 +153,7 @@ class Flow(eqx.Module):
         x, chunk = floating(x, "x"), whole_or_none("chunk", chunk)
         if not x.ndim or x.shape[1:] != self.shape:
             raise ValueError(
-                f"`log_prob` takes a batch of points `x` of shape {self.shape}, got {x.shape}. "
+                f"`log_prob` takes `x`, a batch of points of shape {self.shape}, got {x.shape}. "
                 "The batch axis comes first: use `x[None]` for one point."
             )
         if key is None:

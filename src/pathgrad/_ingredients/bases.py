@@ -274,8 +274,9 @@ class NormalMixture(AbstractBase):
         one = one_draw(self)
         if one.means.shape != one.log_scales.shape or one.logits.shape != one.means.shape[:1]:
             raise ValueError(
-                "A mixture needs one logit, one mean and one log-scale for each component; got "
-                f"logits {one.logits.shape}, means {one.means.shape}, log-scales {one.log_scales.shape}."
+                "A mixture needs one logit, one mean and one log-scale for each component; got shapes "
+                f"`logits` {one.logits.shape}, `means` {one.means.shape} and `log_scales` "
+                f"{one.log_scales.shape}."
             )
 
     @property

@@ -14,7 +14,7 @@ from jax.lax import GatherScatterMode
 from .._words.errors import ArgumentError, UserError, named
 from .._words.text import first_line
 from .._words.tree import one_draw
-from .target import LogDensity, Target, check_density
+from .target import LogDensity, Target, check_density, check_is_target
 
 _INDEXING = ("dynamic_slice", "gather", "scatter", "dynamic_update_slice")
 # Whoever asks for these wants to read beyond the end: JAX does something sensible there.
@@ -30,15 +30,10 @@ def shape_of(target: Any) -> tuple[int, ...]:
         raise ArgumentError(
             f"The `shape` of the {named('target')} must be a tuple, such as (2,), got {shape}."
         )
-    kind = type(target).__name__
-    if callable(target) and not hasattr(target, "log_prob"):
-        raise ArgumentError(
-            f"The {named('target')} is a bare function, which does not say how many coordinates a point has. "
-            f"Write `LogDensity({getattr(target, '__name__', 'function')}, shape=(dim,))`."
-        )
+    check_is_target(target)
     raise ArgumentError(
-        f"The {named('target')}, a {kind}, does not say what shape a point has. Give it an attribute "
-        "`shape`, or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
+        f"The {named('target')}, a {type(target).__name__}, does not say what shape a point has. Give it an "
+        "attribute `shape`, or wrap its log density: `LogDensity(target.log_prob, shape=(dim,))`."
     )
 
 

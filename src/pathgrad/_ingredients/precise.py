@@ -11,9 +11,10 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import batching, mlir
 from jaxtyping import Array, Float
 
+from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 from .bases import floating
-from .target import Target, check_is_target, check_target, log_prob_of
+from .target import Target, check_is_target, log_prob_of
 
 # JAX decides in three places whether doubles exist: where it traces a function, where it maps an operation
 # over a batch, and where it translates to machine code. Around tracing, `jax.enable_x64(True)` is enough for
@@ -142,7 +143,12 @@ def compare_precisions(target: Target, draws: Any) -> Precision:
     """
     check_is_target(target)
     draws = np.asarray(floating(draws, "draws"), np.float32)  # the same points for both
-    check_target(target, draws.shape[1:])
+    known = getattr(target, "shape", draws.shape[1:])
+    if not draws.ndim or draws.shape[1:] != known:
+        raise ArgumentError(
+            f"{named('draws')} must be points of the {named('target')}, of shape {known}, batch axis first, "
+            f"got shape {draws.shape}."
+        )
     single, double = (_log_probs(target, draws.astype(dtype)) for dtype in (np.float32, np.float64))
     known = np.isfinite(double)
     lost = known & ~np.isfinite(single)

@@ -85,7 +85,7 @@ def check_real(dtype: Any) -> None:
     """Raise unless numbers of a type are real and can be differentiated."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ArgumentError(
-            f"The log density of the {named('target')} must be a real number, got dtype {dtype}. Return a "
+            f"The log density must be a real number, got dtype {dtype}. Return a "
             "floating-point number: others have no gradient."
         )
 
@@ -95,14 +95,13 @@ def _name_of(function: Any) -> str:
     return name if name.isidentifier() else "function"  # `<lambda>` is none
 
 
-def check_is_target(target: Any, shape: tuple[int, ...] | str = "(dim,)") -> None:
-    """Raise unless a target has a log density."""
-    name = named("target")
+def check_is_target(target: Any, shape: tuple[int, ...] | str = "(dim,)", name: str = "target") -> None:
+    """Raise unless a target, which was given as some argument, has a log density."""
     if not hasattr(target, "log_prob") or isinstance(target, type):
         what, remedy = shown(target), "such as a `LogDensity`"
         if callable(target) and not isinstance(target, type):
             what, remedy = "a bare function", f"such as `LogDensity({_name_of(target)}, shape={shape})`"
-        raise ArgumentError(f"The {name} must be an object with `log_prob(x)`, {remedy}; got {what}.")
+        raise ArgumentError(f"{named(name)} must be an object with `log_prob(x)`, {remedy}; got {what}.")
 
 
 def check_target(target: Any, shape: tuple[int, ...]) -> None:

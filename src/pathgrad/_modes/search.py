@@ -15,6 +15,7 @@ from .._flow.whitened import Whitened
 from .._ingredients.target import Target, check_target
 from .._numbers.evaluate import weighted_draws
 from .._numbers.mode_search import GRADIENTS, ModeSearch, Region
+from .._numbers.summary import checked_pair
 from .._train.warm_start.budget import Budget
 from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
@@ -80,6 +81,7 @@ def search_modes(
             f"{named('points')} must be points of shape {flow.shape}, batch axis first; got an array of "
             f"shape {points.shape}."
         )
+    draws = None if draws is None else dict(checked_pair(draws))
     began = time.perf_counter()
     search = _Search(flow.exact(), target, key, draws, gradients)
     temperatures = gradients // (LEAPFROGS * _FEWEST_CHAINS * len(SPREADS))

@@ -11,6 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from .._words.arguments import function
 from .._words.errors import ArgumentError, named
 from .._words.extras import needed
 from .abstract import AbstractNamedTarget, size_of
@@ -167,6 +168,7 @@ def from_numpyro(model: Model, *args: Any, **kwargs: Any) -> NumpyroTarget:
         args: Its arguments, such as data.
         kwargs: Its keyword arguments.
     """
+    function("model", model, "model(*args, **kwargs)")
     sites = check_model(model, args, kwargs)
     called = _Called.of(model, args, kwargs, sites)
     free = jax.eval_shape(lambda v: _util().unconstrain_fn(called.seeded, args, kwargs, v), sites.latent)

@@ -60,7 +60,7 @@ class Posterior(AbstractNamedTarget):
             if not isinstance(support, AbstractSupport):
                 raise ArgumentError(
                     f"{named('supports')} must give a support for each parameter, such as `real()`; for "
-                    f"{name!r} there is {support!r}."
+                    f"{name!r} there is {shown(support)}."
                 )
         # Not a dictionary: as part of a tree of arrays it would be sorted by name.
         self._names, self._supports = tuple(supports), tuple(supports.values())

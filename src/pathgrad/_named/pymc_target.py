@@ -4,7 +4,8 @@ from typing import Any
 
 import jax
 
-from .._words.errors import ArgumentError
+from .._words.arguments import shown
+from .._words.errors import ArgumentError, named
 from .._words.extras import needed
 from .tree import TreeTarget, from_pytree
 
@@ -18,6 +19,8 @@ def from_pymc(model: Any = None) -> TreeTarget:
     Args:
         model: A `pymc.Model`; by default that of the `with` block around this call.
     """
+    if model is not None and not hasattr(model, "discrete_value_vars"):
+        raise ArgumentError(f"{named('model')} must be a `pymc.Model`, got {shown(model)}.")
     pymc, in_jax = needed("pymc", "pymc"), _pymc_in_jax()
     model = pymc.modelcontext(model)
     if discrete := [variable.name for variable in model.discrete_value_vars]:
@@ -30,8 +33,8 @@ def from_pymc(model: Any = None) -> TreeTarget:
     # Its argument `negative_logp` says the opposite of what it does: by default this is plus log p.
     log_prob = in_jax.get_jaxified_logp(model)
     names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
-    shown = {variable.name: variable for variable in model.unobserved_value_vars}
-    values = in_jax.get_jaxified_graph(inputs=model.value_vars, outputs=[shown[name] for name in names])
+    recorded = {variable.name: variable for variable in model.unobserved_value_vars}
+    values = in_jax.get_jaxified_graph(inputs=model.value_vars, outputs=[recorded[name] for name in names])
     point = model.initial_point()
     return from_pytree(
         lambda free: log_prob(free).reshape(()),

@@ -281,13 +281,20 @@ def evaluate(
         divergence = check_divergence(flow, key=jr.fold_in(key, _CHECK))
     numbers["divergence_error"] = divergence.worst if divergence is not None and divergence.fields else None
     if target_draws is not None:
-        numbers |= from_target_draws(log_weights_at(flow, target, target_draws), draws["log_weight"])
         own = flow.sample(key=jr.fold_in(key, _OWN), n=min(n, _SHIFT_DRAWS))
-        numbers["distances"] = Distances.between(own, target_draws, target)
-        numbers |= numbers["distances"].worst()
+        numbers |= _beside(flow, target, target_draws, own, draws["log_weight"])
     if search is not None:
         numbers |= search.numbers()
     return Evaluation(**numbers)
+
+
+def _beside(
+    flow: Flow, target: Target, target_draws: np.ndarray, own: Array, log_weight: np.ndarray
+) -> dict[str, Any]:
+    """Return what draws of the target say."""
+    distances = Distances.between(own, target_draws, target)
+    numbers = from_target_draws(log_weights_at(flow, target, target_draws), log_weight)
+    return numbers | {"distances": distances} | distances.worst()
 
 
 def _check_others(sample_target: Any, draws: Any, divergence: Any, search: Any) -> None:

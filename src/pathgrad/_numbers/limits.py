@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from .._words.arguments import whole
 from .._words.text import written_point
 from .quantity import Numbers
 
@@ -16,6 +17,7 @@ def khat_limit(n: int) -> float:
     $\min(1 - 1/\log_{10} n,\; 0.7)$ (Vehtari et al. 2024). Below one half, the weights have a finite
     variance as well.
     """
+    n = whole("n", n, 0)
     return min(1 - 1 / math.log10(n), 0.7) if n > 1 else -math.inf
 
 

@@ -18,7 +18,7 @@ from .._words.arguments import shown
 from .._words.errors import ArgumentError, named
 from .._words.extras import needed
 from .._words.keys import one_key
-from .summary import smoothed_weights
+from .summary import checked_pair, smoothed_weights
 from .weighted import systematic
 
 
@@ -54,6 +54,7 @@ def to_arviz(
             f"{named('draws')} must have x, log_q and log_weight; there is no {missing[0]!r}."
         )
     key = jr.key(0) if key is None else one_key(key)
+    checked_pair(draws)
     log_weight, log_q = (np.asarray(draws[name], np.float64) for name in ("log_weight", "log_q"))
     chosen = np.arange(len(log_weight)) if weighted else _resampled(log_weight, key)
     values = named_values(target, np.asarray(draws["x"])[chosen])

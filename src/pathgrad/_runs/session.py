@@ -18,7 +18,7 @@ from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
-from .._words.arguments import instance
+from .._words.arguments import instance, not_negative
 from .._words.errors import ArgumentError, UserError, check_seconds, named
 from .checkpoint import DamagedCheckpoint, read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
@@ -65,6 +65,10 @@ def train(
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
     instance("experiment", experiment, AbstractExperiment, "the name of an experiment, or an experiment")
+    if out is not None:
+        instance("out", out, (str, Path), "a directory")
+    if checkpoint_seconds is not None:
+        checkpoint_seconds = not_negative("checkpoint_seconds", checkpoint_seconds)
     if resume and out is None:
         raise UserError(f"No run to resume was given. Name its directory with {named('out')}.")
     stored = Run.open(out, experiment, trust=trust) if resume and out is not None else None
@@ -167,6 +171,8 @@ def session(
     Before that the experiment may decide what is left open (`AbstractExperiment.decided`): `tell` receives
     its progress, and `note` what it found.
     """
+    instance("experiment", experiment, AbstractExperiment, "an experiment")
+    instance("out", out, Path, "a directory, as a `Path`")
     decided = Decided(_settled(experiment, options, resumed))
     before = recorded(experiment, decided.options)
     if resumed is None:

@@ -10,7 +10,7 @@ from .._gradients.estimators import AbstractEstimator, PathGradient
 from .._gradients.objectives import AbstractObjective, ReverseKL
 from .._ingredients.inspection import check_indices
 from .._ingredients.target import Target, check_is_target, check_target
-from .._words.arguments import instance, positive, whole_or_none
+from .._words.arguments import instance, limit, whole_or_none
 from .._words.errors import ArgumentError, named
 from .._words.keys import one_key
 from .._words.outcome import Stop
@@ -65,7 +65,7 @@ def fit_model(
     """Fit a model to an objective, or a flow to a target: `pathgrad.fit` with these arguments."""
     key = one_key(key)
     steps = whole_or_none("steps", steps, 0)
-    max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
+    max_seconds = limit("max_seconds", max_seconds)
     method = _chosen_method(method, optimizer, n)
     objective = _chosen_objective(objective, estimator)
     if state is not None:
@@ -116,7 +116,7 @@ def _chosen_objective(
     objective: AbstractObjective | Target, estimator: AbstractEstimator | None
 ) -> AbstractObjective:
     if not isinstance(objective, AbstractObjective):
-        check_is_target(objective)
+        check_is_target(objective, name="objective")
         return ReverseKL(objective, PathGradient() if estimator is None else estimator)
     if estimator is not None:
         raise ArgumentError(f"{named('estimator')} belongs to the objective: `ReverseKL(target, estimator)`.")

@@ -38,7 +38,7 @@ class Stages(AbstractMethod):
         for method, _ in stages:
             instance("stages", method, AbstractMethod, "pairs of a method and a number of steps")
         self.methods = tuple(method for method, _ in stages)
-        self.steps_of = tuple(whole("steps", steps) for _, steps in stages)
+        self.steps_of = tuple(whole("stages", steps) for _, steps in stages)
 
     def __check_init__(self):
         if any(isinstance(method, Stages) for method in self.methods):

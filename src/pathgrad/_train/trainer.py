@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Key, PyTree
 
 from .._gradients.objectives import AbstractObjective
-from .._words.arguments import instance, not_negative, positive, whole, whole_or_none
+from .._words.arguments import instance, limit, not_negative, whole, whole_or_none
 from .._words.errors import ArgumentError, UserError, named
 from .._words.keys import one_key
 from .._words.outcome import Outcome, Stop
@@ -131,7 +131,7 @@ class Trainer:
         that you pass in is not changed.
         """
         steps = whole_or_none("steps", steps, 0)
-        max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
+        max_seconds = limit("max_seconds", max_seconds)
         if self.validation is not None and state.best is None:
             raise ArgumentError(
                 f"This {named('state')} was made without a validation: start with `trainer.init(model)`."

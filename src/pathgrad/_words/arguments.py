@@ -71,13 +71,18 @@ def number(
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"{named(name)} must be a number, got {shown(value)}.") from None
     if not fits(found):
-        raise ArgumentError(f"{named(name)} must be {range}, got {found:g}.")
+        raise ArgumentError(f"{named(name)} must be {range}, got {shown(value)}.")
     return found
 
 
 def positive(name: str, value: Any) -> float:
     """Return a positive, finite number."""
     return number(name, value, lambda x: 0 < x < math.inf, "positive and finite")
+
+
+def limit(name: str, value: Any) -> float | None:
+    """Return a positive number, which may be infinite, or `None`, which means no limit."""
+    return None if value is None else number(name, value, lambda x: x > 0, "positive")
 
 
 def not_negative(name: str, value: Any) -> float:

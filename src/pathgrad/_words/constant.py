@@ -9,6 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, UInt32
 
+from .arguments import doubles
+
 
 class Constant(eqx.Module):
     """An array of real numbers that is not a parameter.
@@ -27,7 +29,7 @@ class Constant(eqx.Module):
 
     def __init__(self, array: Any) -> None:
         """Store an array: in single precision if it is, and else in double."""
-        array = np.asarray(array)
+        array = np.asarray(array) if np.asarray(array).dtype == np.float32 else doubles("array", array)
         self.is_double = array.dtype != np.float32
         numbers = np.ascontiguousarray(array, np.float64 if self.is_double else np.float32)
         numbers = numbers.reshape(array.shape)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pathgrad._data.files import data_folder
+from pathgrad._words.arguments import instance
 from pathgrad._words.errors import UserError
 
 from . import reading
@@ -97,6 +98,7 @@ def load(name: str, data: Path | str | None = None) -> BenchmarkTarget:
         data: The data folder. By default the environment variable `PATHGRAD_DATA`, else one in the user's
             cache.
     """
+    instance("name", name, str, "the name of a target")
     if name not in _ENTRIES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

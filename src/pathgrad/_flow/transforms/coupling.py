@@ -159,6 +159,11 @@ def coupling_transforms(
     """
     shape, layers, key = shape_of_point("shape", shape), whole("layers", layers), one_key(key)
     dim = math.prod(shape)
+    if dim < 2:
+        raise ArgumentError(
+            f"The entries of a point, by its {named('shape')}, must be at least 2, got {dim}: a coupling "
+            "transforms one part depending on the other. For a single number use `Affine`, or a `CNF`."
+        )
     transforms: list[AbstractBijection] = []
     for i, layer_key in enumerate(jr.split(key, layers)):
         order_key, network_key = jr.split(layer_key)

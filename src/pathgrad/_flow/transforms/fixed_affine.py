@@ -101,6 +101,11 @@ class LowRankAffine(AbstractBijection):
         """
         shift, scale, stretch = doubles("shift", shift), doubles("scale", scale), doubles("stretch", stretch)
         columns = np.zeros((shift.size, 0)) if directions is None else doubles("directions", directions)
+        if stretch.ndim != 1 or columns.ndim != 2 or columns.shape[1] != stretch.size:
+            raise ArgumentError(
+                f"{named('stretch')} must have one number for each column of {named('directions')}, got "
+                f"shapes {stretch.shape} and {columns.shape}."
+            )
         if scale.shape != shift.shape or columns.shape != (shift.size, stretch.size):
             raise ArgumentError(
                 f"{named('scale')} must have the shape of {named('shift')}, {shift.shape}, and "

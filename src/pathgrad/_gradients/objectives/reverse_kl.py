@@ -28,6 +28,10 @@ class WithTarget(eqx.Module):
     flow: Flow
     target: Target
 
+    def __check_init__(self):
+        instance("flow", self.flow, Flow, "a `Flow`")
+        check_is_target(self.target)
+
 
 class ReverseKL(AbstractObjective):
     r"""The mean of $\ln q(x) - \ln p(x)$ over draws of the flow.

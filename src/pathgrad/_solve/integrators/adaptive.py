@@ -122,6 +122,7 @@ class Adaptive(AbstractIntegrator):
         return state, SolveInfo(evaluations, outcome)
 
     def refined(self, factor):
+        factor = whole("factor", factor)
         shrink = float(factor) ** 5  # both methods are of order five
         floor = 10 * float(jnp.finfo(jnp.result_type(float)).eps)  # below it, a solve may not end
         rtol, atol = (min(tol, max(tol / shrink, floor)) for tol in (self.rtol, self.atol))

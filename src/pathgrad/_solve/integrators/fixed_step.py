@@ -81,4 +81,4 @@ class FixedStep(AbstractIntegrator):
         return state, info, Trajectory(times, lengths, states, self.steps)
 
     def refined(self, factor):
-        return FixedStep(self.steps * factor)
+        return FixedStep(self.steps * whole("factor", factor))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target, check_is_target
 from ..._named.given import points_of, start_of
-from ..._words.arguments import doubles, positive, whole_or_none
+from ..._words.arguments import doubles, number, whole_or_none
 from ..._words.errors import ArgumentError, named
 from ..._words.keys import one_key
 from .budget import Budget
@@ -107,7 +107,8 @@ def warm_start(
     """
     check_is_target(target)
     key, dim, cut = one_key(key), whole_or_none("dim", dim), whole_or_none("cut", cut, 0)
-    max_seconds = None if max_seconds is None else positive("max_seconds", max_seconds)
+    if max_seconds is not None:
+        max_seconds = number("max_seconds", max_seconds, lambda x: x >= 0, "zero or above")
     start, draws = start_of(target, start), points_of(target, draws, "draws")
     start = None if start is None else doubles("start", start)
     draws = None if draws is None else doubles("draws", draws)

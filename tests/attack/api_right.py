@@ -1,0 +1,68 @@
+"""Calls that look unusual and are right, each with a check of its result."""
+
+# They are kinder than the annotations promise.
+# pyright: reportArgumentType=false
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+
+import pathgrad as pg
+
+from .api_calls import FLOW, KEY, TARGET
+
+OLD_KEY = jax.random.PRNGKey(0)
+FREE = pg.Flow(pg.DiagonalNormal([2.0, -1.0], [0, 0]))
+
+
+def _same(a: object, b: object) -> bool:
+    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+
+
+def _trained(optimizer: optax.GradientTransformation, steps: int) -> bool:
+    fitted = pg.fit(
+        FREE, TARGET, key=KEY, steps=steps, n=64, optimizer=optimizer, estimator=pg.TotalGradient()
+    )
+    return float(jnp.abs(fitted.flow.base.mean).max()) < 0.5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+TWO = FLOW.sample(key=KEY, n=2)
+CASES: dict[str, Callable[[], bool]] = {
+    "a NumPy integer": lambda: _same(FLOW.sample(key=KEY, n=np.int64(2)), TWO),
+    "a JAX integer": lambda: _same(FLOW.sample(key=KEY, n=jnp.int32(2)), TWO),
+    "an old key": lambda: _same(FLOW.sample(key=OLD_KEY, n=2), TWO),
+    "old keys, one for each draw": lambda: _same(FLOW.sample(key=jr.split(OLD_KEY, 2), n=2), TWO),
+    "a list of points": lambda: _same(FLOW.log_prob([[0, 1]]), FLOW.log_prob(jnp.array([[0.0, 1.0]]))),
+    "a number as shape": lambda: pg.StandardNormal(2) == pg.StandardNormal((2,)),
+    "a NumPy number as shape": lambda: pg.LogDensity(TARGET.log_prob, np.int32(2)).shape == (2,),
+    "NumPy integers in a solver": lambda: pg.FixedStep(np.int16(3)) == pg.FixedStep(3),
+    "a NumPy integer in an evaluation": lambda: (
+        pg.evaluate(FLOW, TARGET, key=OLD_KEY, n=np.int64(64)).samples == 64
+    ),
+    "NumPy integers in a fit": lambda: (
+        int(pg.fit(FREE, TARGET, key=OLD_KEY, steps=np.int64(2), n=np.int64(8)).state.step) == 2
+    ),
+    "an optimiser with a line search": lambda: _trained(optax.lbfgs(), 8),
+    "an optimiser that needs the value": lambda: _trained(optax.polyak_sgd(0.1, f_min=-2.0), 60),
+    "an old key for a network": lambda: _same(
+        pg.MLPField(2, 4, key=OLD_KEY).layers[0].weight, pg.MLPField(2, 4, key=KEY).layers[0].weight
+    ),
+    "an old key for a search of the best Gaussian": lambda: (
+        pg.warm_start(TARGET, key=OLD_KEY).elbo == pg.warm_start(TARGET, key=KEY).elbo
+    ),
+}
+
+
+def results() -> dict[str, str]:
+    """Return what came of each."""
+    found = {}
+    for name, case in CASES.items():
+        try:
+            found[name] = "fine" if case() else "another result"
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"[:300]
+    return found
