@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .._ingredients.bases import AbstractBase, floating
@@ -136,7 +137,7 @@ class Flow(eqx.Module):
 
     def log_prob(
         self,
-        x: Float[Array, "batch *event"],
+        x: Float[Array | np.ndarray, "batch *event"],
         *,
         key: Key[Array, ""] | None = None,
         chunk: int | None = None,

@@ -110,7 +110,7 @@ def evaluation_key(training_seed: int, seed: int) -> Key[Array, ""]:
 
 
 def _checked(seed: int) -> int:
-    seed = whole("seed", seed, 0)
-    if not seed < 2**32:
+    seed = whole("seed", seed, None)
+    if not 0 <= seed < 2**32:
         raise ArgumentError(f"{named('seed')} must be from 0 to {2**32 - 1}, got {seed}.")
     return seed

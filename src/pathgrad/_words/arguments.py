@@ -35,7 +35,7 @@ def shown(value: object) -> str:
     return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def whole(name: str, value: Any, least: int | None = 1) -> int:
     """Return a whole number, also one of NumPy or JAX, as Python's."""
     try:
         if isinstance(value, bool):
@@ -43,7 +43,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError:
         raise ArgumentError(f"{named(name)} must be a whole number, got {shown(value)}.") from None
-    if number < least:
+    if least is not None and number < least:
         raise ArgumentError(f"{named(name)} must be at least {least}, got {number}.")
     return number
 
