@@ -405,6 +405,12 @@ CALLS: dict[str, Row] = {
     ),
     "group_runs": row(pg.group_runs, runs=[3, "ab", [3], None]),
     "khat_limit": row(pg.khat_limit, n=["a", None, 1.5, NAN, -1]),
+    "metropolis": row(
+        pg.metropolis,
+        {"log_weight": np.zeros(3), "key": KEY},
+        log_weight=[*ARRAY, np.zeros((2, 2)), np.zeros(0), np.full(3, NAN)],
+        key=ONE_KEY,
+    ),
     "named_values": row(
         pg.named_values,
         {"target": pg.Posterior(lambda p: normal(p["a"]), {"a": pg.real()}), "x": np.zeros((3, 1))},
@@ -471,7 +477,7 @@ CALLS: dict[str, Row] = {
         {"experiment": "toy"},
         experiment=[3, None, "no such"],
         out=PATH,
-        checkpoint_seconds=[v for v in POSITIVE if v is not None],
+        checkpoint_seconds=[v for v in NOT_NEGATIVE if v is not None],
     ),
     "warm_start": row(
         pg.warm_start,

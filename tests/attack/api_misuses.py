@@ -21,12 +21,12 @@ SEED, PAIRS = 20, 150
 
 # The library makes these, or code that extends it does: they hold what they are given.
 HOLDERS = {
-    "Agreement", "ArgumentError", "Batch", "Block", "Comparison", "Decided", "Distances",
+    "Agreement", "ArgumentError", "Batch", "Block", "Chain", "Comparison", "Decided", "Distances",
     "DivergenceCheck", "Draw", "Estimate", "Evaluation", "Expectation", "Findings", "Fit",
     "FlowProblem", "GradientCheck", "Group", "LocalMode", "Measurement", "MissingData",
     "ModeSearch", "NumpyroTarget", "OptionsTable", "Panel", "PerDraw", "Plan", "Precision",
     "Pulled", "Quantity", "Region", "ResultTable", "Row", "Run", "ScoreTerm", "Session",
-    "SolveInfo", "Standing", "Status", "StepInfo", "Summary", "Tally", "TargetFit", "TrainState", "Trained",
+    "SolveInfo", "Source", "Standing", "Status", "StepInfo", "Summary", "Tally", "TargetFit", "TrainState", "Trained",
     "Training", "TrainingDiverged", "TreeTarget", "UserError", "Verdict", "WarmStart", "Weighted",
 }  # fmt: skip
 # They have no arguments, or take anything; or they are called with arrays in the middle of a density.

@@ -1,7 +1,7 @@
 """The parts of a default fit that can be taken out, replaced or fixed."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._flow.flow import Flow
@@ -61,7 +61,8 @@ class Recipe:
         if self.plan is not None:
             instance("plan", self.plan, Plan, "the `plan` of an earlier fit")
         for name in ("start", "draws"):
-            if getattr(self, name) is not None:
+            # By name, what they mean depends on the target.
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), Mapping):
                 doubles(name, getattr(self, name))
         kinds = self.kinds or ()
         if not isinstance(kinds, Sequence) or not all(isinstance(kind, Kind) for kind in kinds):

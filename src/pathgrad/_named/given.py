@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._words.arguments import doubles
 from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 from .abstract import AbstractNamedTarget
@@ -43,8 +44,8 @@ def points_of(target: Any, draws: Any, name: str) -> Any:
     if len({len(value) for value in flat.values()}) > 1:
         raise ArgumentError(f"{named(name)} must have as many draws of one parameter as of another.")
     with jax.enable_x64(True):
-        doubles = {k: jnp.asarray(value, jnp.float64) for k, value in flat.items()}
-        return np.asarray(_unconstrained(target, doubles))
+        values = {k: jnp.asarray(value, jnp.float64) for k, value in flat.items()}
+        return np.asarray(_unconstrained(target, values))
 
 
 def start_of(target: Any, start: Any) -> Any:
@@ -54,7 +55,7 @@ def start_of(target: Any, start: Any) -> Any:
             raise ArgumentError(f"{named('start')} is by name, but the target has no names. Give a point.")
         with jax.enable_x64(True):
             start = np.asarray(target.unconstrain(start))
-    if start is not None and not np.isfinite(start).all():
+    if start is not None and not np.isfinite(doubles("start", start)).all():
         raise ArgumentError(
             f"{named('start')} must be finite, and inside the support of every parameter; as a point it is "
             f"{np.asarray(start)}."

@@ -6,7 +6,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
+from .._words.arguments import doubles
 from .._words.errors import ArgumentError, named
+from .._words.keys import one_key
 
 
 class Chain(NamedTuple):
@@ -32,7 +34,7 @@ def metropolis(log_weight: Any, *, key: Key[Array, ""]) -> Chain:
         log_weight: log p - log q at draws of q, up to a constant.
         key: Source of the decisions.
     """
-    log_weight = np.asarray(log_weight, np.float64)
+    log_weight, key = doubles("log_weight", log_weight), one_key(key)
     if log_weight.ndim != 1 or not len(log_weight) or np.isnan(log_weight).any():
         raise ArgumentError(f"{named('log_weight')} must be one number for each draw, none of them NaN.")
     return walk(log_weight, np.random.default_rng(np.asarray(jr.key_data(key)).ravel()))
