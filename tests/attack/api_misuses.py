@@ -26,8 +26,9 @@ HOLDERS = {
     "FlowProblem", "GradientCheck", "Group", "LocalMode", "Measurement", "MissingData",
     "ModeSearch", "NumpyroTarget", "OptionsTable", "Panel", "PerDraw", "Plan", "Precision",
     "Pulled", "Quantity", "Region", "ResultTable", "Row", "Run", "ScoreTerm", "Session",
-    "SolveInfo", "Source", "Standing", "Status", "StepInfo", "Summary", "Tally", "TargetFit", "TrainState", "Trained",
-    "Training", "TrainingDiverged", "TreeTarget", "UserError", "Verdict", "WarmStart", "Weighted",
+    "SolveInfo", "Source", "Standing", "Status", "StepInfo", "Summary", "Tally", "TargetFit",
+    "TrainState", "Trained", "Training", "TrainingDiverged", "TreeTarget", "UserError", "Verdict",
+    "WarmStart", "Weighted",
 }  # fmt: skip
 # They have no arguments, or take anything; or they are called with arrays in the middle of a density.
 FREE = {
