@@ -20,7 +20,7 @@ JARGON = re.compile(
 # What else a message may call an argument: there is no other word for it on the command line.
 ALSO = {
     "log_prob": "log density",
-    "model": "target",
+    "model": "target|a flow|pymc",
     "paths": "no run was given",
     "objective": "target",
     "name": "there is no",
@@ -54,7 +54,7 @@ def complaint(misuse):
         return "too long"
     if found := JARGON.search(said):
         return f"jargon: {found[0]}"
-    is_named = any(re.search(rf"\b{name}\b", text.lower()) for name in names)
+    is_named = any(re.search(rf"\b({name})\b", text.lower()) for name in names)
     return None if is_named else "does not name the argument"
 
 

@@ -19,9 +19,9 @@ def from_pymc(model: Any = None) -> TreeTarget:
     Args:
         model: A `pymc.Model`; by default that of the `with` block around this call.
     """
+    pymc, in_jax = needed("pymc", "pymc"), _pymc_in_jax()
     if model is not None and not hasattr(model, "discrete_value_vars"):
         raise ArgumentError(f"{named('model')} must be a `pymc.Model`, got {shown(model)}.")
-    pymc, in_jax = needed("pymc", "pymc"), _pymc_in_jax()
     model = pymc.modelcontext(model)
     if discrete := [variable.name for variable in model.discrete_value_vars]:
         raise ArgumentError(

@@ -16,7 +16,7 @@ import numpy as np
 from .._numbers.quantity import number_in
 from .._numbers.verdict import Verdict
 from .._train.row import Number, Row, best_row
-from .._words.arguments import instance
+from .._words.arguments import path_of
 from .._words.errors import UserError
 from .experiment import AbstractExperiment, OptionsTable, build, find_experiment
 from .rundir import RunDir, RunError
@@ -65,8 +65,7 @@ class Run:
             trust: Run its code even from outside the working directory, or changed since the training.
             density: Its code, named again: `FILE.py:NAME` or `MODULE:NAME`. Naming it is trusting it.
         """
-        instance("path", path, (str, Path), "a directory")
-        folder = RunDir(Path(path))
+        folder = RunDir(path_of("path", path))
         config = folder.config
         if not _is_ours(config):
             raise RunError(

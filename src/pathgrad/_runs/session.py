@@ -18,7 +18,7 @@ from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
-from .._words.arguments import instance, not_negative
+from .._words.arguments import instance, not_negative, path_of
 from .._words.errors import ArgumentError, UserError, check_seconds, named
 from .checkpoint import DamagedCheckpoint, read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
@@ -65,8 +65,7 @@ def train(
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
     instance("experiment", experiment, AbstractExperiment, "the name of an experiment, or an experiment")
-    if out is not None:
-        instance("out", out, (str, Path), "a directory")
+    out = None if out is None else path_of("out", out)
     if checkpoint_seconds is not None:
         checkpoint_seconds = not_negative("checkpoint_seconds", checkpoint_seconds)
     if resume and out is None:

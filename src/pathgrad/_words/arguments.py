@@ -6,6 +6,7 @@ No JAX here: options that are only read are checked by the same rules.
 import math
 import operator
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,12 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], example: str)
     """
     if not isinstance(value, kind):
         raise ArgumentError(f"{named(name)} must be {example}, got {shown(value)}.")
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Return a path, also from a string."""
+    instance(name, value, (str, Path), "a path")
+    return Path(value)
 
 
 def function(name: str, value: Any, call: str) -> None:
