@@ -170,6 +170,13 @@ OTHERS = {
     "evaluate good --draws nan.csv": "are not finite",
     "evaluate good --draws flat.npy": "must be at least",
     "evaluate good --draws data.json": "must end with .npy",
+    "fit dens.py:model --numpyro --data words.json": "'y' in",
+    "fit dens.py:f --dim 2 --look-draws 1000000000000": "--look-draws 1000000000000: this takes at least",
+    "fit dens.py:f --dim 2 --rounds 100000": "--rounds must be at most 40",
+    "fit dens.py:f --dim 2 --first 9999999999": "--first must be at most",
+    "fit dens.py:f --dim 2 --batch 0": "--batch must be at least 1",
+    "evaluate good --draws huge.npy": "does not hold an array of numbers: Unable to allocate",
+    "evaluate good --draws file.nc": "cannot be read",
     "bench targets none": "There is no target 'none'",
     "bench toy --estimator path": "use --estimators",
     "data list --data ~nosuchuser/x": HOME,
@@ -240,7 +247,11 @@ def fill(folder: Path) -> None:
     }  # fmt: skip
     for name, text in files.items():
         (folder / name).write_text(text)
+    (folder / "words.json").write_text('{"y": ["a", "b"]}')
+    (folder / "file.nc").write_text("text")
     np.save(folder / "flat.npy", np.zeros(9))
+    huge = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000, 2), }"
+    (folder / "huge.npy").write_bytes(huge.ljust(127) + b"\n")
 
 
 def outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:

@@ -8,6 +8,7 @@ from pathgrad._words.text import first_line
 
 # How NumPy and JAX say that a number does not fit.
 _TOO_LARGE = ("array is too big", "Maximum allowed", "too large to convert", "out of bounds for int")
+_IN_DENSITY = "The log density was called"  # how the note on an exception of a density begins
 _MANY = 1000  # options below this do not fill a memory
 
 
@@ -31,6 +32,8 @@ def explained(error: BaseException, words: Sequence[str]) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else "the output cannot be written: "
         return f"{where}{error.strerror}. What was saved is kept; a run can be continued with --resume."
+    if any(note.startswith(_IN_DENSITY) for note in getattr(error, "__notes__", ())):
+        return f"the density or model that you gave failed: {text}."
     if type(error).__name__ == "JaxRuntimeError":  # by its name: many commands need no JAX
         last = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
         return f"a computation failed, or a function that it calls: {last}"

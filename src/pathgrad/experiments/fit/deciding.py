@@ -15,11 +15,14 @@ from pathgrad._default.contender import Contender
 from pathgrad._default.kinds import Kind, new_flow
 from pathgrad._default.pipeline import Pipeline
 from pathgrad._default.recipe import Recipe
+from pathgrad._words.errors import check_at_least_one, check_at_most
+from pathgrad._words.memory import check_memory
 from pathgrad._words.text import percent
 
-from .options import FitOptions, FitTrainOptions, Found
+from .options import MOST_ROUNDS, FitOptions, FitTrainOptions, Found
 from .target import target_of
 
+_KEPT = 4  # numbers kept of each draw of a look
 PRECISIONS = {"auto": None, "single": False, "double": True}
 
 
@@ -67,10 +70,21 @@ def decide(options: FitOptions, tell: Callable[[str, float], None]) -> pg.Decide
     seconds = options.training.max_seconds
     if not 0 < seconds < math.inf:
         raise pg.ArgumentError(f"{pg.named('max_seconds')} must be a positive number, got {seconds}.")
+    _check(options.training)
     pipeline = pipeline_of(options, seconds, tell)
     best = pipeline.choose()
     chosen, notes = _with_decisions(options, pipeline, best), _notes(pipeline, best)
     return pg.Decided(chosen, best.trainer, best.state, best.history, notes)
+
+
+def _check(training: FitTrainOptions) -> None:
+    """Raise an error unless the numbers that are given make sense."""
+    check_at_least_one(
+        batch=training.batch, first=training.first, rounds=training.rounds, look_draws=training.look_draws
+    )
+    check_at_most(MOST_ROUNDS, rounds=training.rounds)
+    check_at_most(2**30, first=training.first)
+    check_memory(_KEPT * (training.look_draws or 0), look_draws=training.look_draws or 0)
 
 
 def _with_decisions(options: FitOptions, pipeline: Pipeline, best: Contender) -> FitOptions:

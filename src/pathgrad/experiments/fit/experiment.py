@@ -13,7 +13,7 @@ from pathgrad._words.text import duration, percent
 
 from ..density.experiment import absolute
 from ..flows.experiment import AbstractFlowExperiment
-from .options import FitOptions, Found
+from .options import MOST_ROUNDS, FitOptions, Found
 
 # Options of `pathgrad fit` before it chose the flow itself.
 _MOVED = (
@@ -70,7 +70,9 @@ class FitExperiment(AbstractFlowExperiment):
     def length(self, options: pg.OptionsTable) -> tuple[str, float | None]:
         """Return the number of steps in all rounds."""
         first, rounds = (pg.number_in(options.get("training"), name) for name in ("first", "rounds"))
-        return "step", None if first is None or rounds is None else first * (2**rounds - 1)
+        if first is None or rounds is None or not 0 <= rounds <= MOST_ROUNDS:
+            return "step", None
+        return "step", first * (2**rounds - 1)
 
     def alike(self, options: pg.OptionsTable) -> dict[str, Any]:
         return super(AbstractFlowExperiment, self).alike(options)

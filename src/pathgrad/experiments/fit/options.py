@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+MOST_ROUNDS = 40  # each is twice as long as the one before
 FlowWord = Literal["auto", "couplings", "tied", "couplings-tied", "network"]
 
 

@@ -70,4 +70,6 @@ def _array(name: str, value: Any, file: Path) -> Any:
             f"{name!r} in {file} has {missing or 'some'} entries that are no numbers. Leave out what is "
             "missing."
         )
+    if array.dtype.kind not in "biuf":
+        raise pg.UserError(f"{name!r} in {file} is a list of {array.dtype}, not of numbers.")
     return array

@@ -31,7 +31,7 @@ def read_draws(name: str, shape: tuple[int, ...], target: pg.Target) -> np.ndarr
         raise
     except OSError as error:
         raise pg.UserError(f"{given} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, MemoryError) as error:
         raise pg.UserError(f"{given} does not hold an array of numbers: {error}") from error
     if draws.ndim == 2 and len(shape) != 1 and draws.shape[1] == np.prod(shape):
         draws = draws.reshape(-1, *shape)

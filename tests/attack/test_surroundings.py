@@ -1,0 +1,116 @@
+"""A machine that is not as it should be: no home, no device, no memory, nowhere to print."""
+
+import io
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import pathgrad as pg
+from pathgrad._cli.main import main
+from pathgrad._show.style import new_figure, save
+from pathgrad._words import memory
+
+from ..run_helpers import make_run, refused, rows_of
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """Two runs that differ in their seed, whose means are written with ±."""
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1):
+        make_run(tmp_path / f"run{seed}", rows_of([0.2, 0.5 + 0.1 * seed]), seed=seed)
+    return tmp_path
+
+
+def printed_on(stream, monkeypatch, *words):
+    """Run a command with another standard output; return the exit code."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        try:
+            return main([*words])
+        finally:
+            if stream is None:
+                sys.stdout.close()  # what was put in its place
+
+
+def test_a_terminal_without_unicode_gets_everything(two, monkeypatch):
+    held = io.BytesIO()
+    stream = io.TextIOWrapper(held, encoding="ascii")
+    assert printed_on(stream, monkeypatch, "compare", str(two), "--markdown") == 0
+    assert b"55.00 +/- 7.07 %" in held.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["compare", "run0"], ["report", "run0", "--out", "r.html"]])
+def test_what_cannot_be_printed_is_told(words, two, monkeypatch, capsys):
+    with open("/dev/full", "w", encoding="utf-8") as stream:
+        assert printed_on(stream, monkeypatch, *[str(two / w) if "run" in w else w for w in words]) == 2
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # so that closing it works
+    said = "pathgrad: the output cannot be written: No space left on device. What was saved is kept;"
+    err = capsys.readouterr().err
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+
+
+def test_without_standard_output_the_work_is_done(two, monkeypatch):
+    page = two / "page.html"
+    assert printed_on(None, monkeypatch, "report", str(two), "--out", str(page)) == 0
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+def nowhere(*args):
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_without_a_home_directory(two, monkeypatch, capsys):
+    monkeypatch.setattr(Path, "home", nowhere)
+    for name in ("PATHGRAD_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert "There is no home directory. Give a folder of data with --data" in refused(capsys, "data", "list")
+    monkeypatch.setenv("PATHGRAD_DATA", "~nosuchuser")
+    assert "there is no such home directory" in refused(capsys, "data", "list")
+
+
+@pytest.mark.parametrize("command", ["train toy", "sample run0 --out x.npz", "bench cnf"])
+def test_a_device_that_is_not_there(command, two, monkeypatch, capsys):
+    def failing():
+        raise AssertionError
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr(pg.devices, "number_in_all", failing)
+    assert "JAX_PLATFORMS is cuda, and JAX finds no such device here" in refused(capsys, *command.split())
+    assert not Path("runs").exists()
+
+
+def test_a_block_that_does_not_fit_is_refused_before_anything_is_written(two, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "available", lambda: 60_000.0)
+    tiny = shlex.split("--width 4 --depth 1 --solver-steps 1 --batch 1000 --block 5 --steps 5")
+    said = refused(capsys, "train", "toy", *tiny, "--out", "new")
+    assert "a block of steps takes" in said
+    assert "Most likely --batch 1000 is too large" in said
+    assert not Path("new").exists()
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save(new_figure(2.0, 2.0), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_demo_tells_how_to_repeat_it(two, capsys):
+    (two / "a b").mkdir()
+    (two / "a b" / "path").mkdir()
+    assert "already holds a demo. Choose another --out, or replace it with --overwrite" in refused(
+        capsys, "demo", "--out", "a b"
+    )
