@@ -26,6 +26,7 @@ PAGES = (
     "results/phi4/second_order.md",
     "results/vae/README.md",
     "results/bench/bench.md",
+    "results/trust/README.md",
 )
 KINDS = (".png", ".json")
 
