@@ -97,8 +97,9 @@ def test_parameters_are_a_table_of_the_evaluation(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_a_model_to_a_file_for_arviz(folder, tmp_path, capsys):
+def test_from_a_model_to_a_file_for_arviz(folder, tmp_path, capsys, monkeypatch):
     arviz = pytest.importorskip("arviz")
+    monkeypatch.chdir(folder)
     out = tmp_path / "run"
     few = ["--flow", "couplings", "--batch", "64", "--first", "50", "--rounds", "1", "--look-draws", "2000"]
     model = [f"{folder}/mine.py:model", "--numpyro", "--data", f"{folder}/data.json", "--max-seconds", "9999"]

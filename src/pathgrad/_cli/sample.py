@@ -77,10 +77,11 @@ def _write_arviz(opened: pg.Run, target: Any, arrays: dict[str, np.ndarray], out
         raise UserError(f"{opened.path} has no weighted draws, which only flows have: write an .npz file.")
     said = None if opened.verdict is None else opened.verdict.sentence(opened.evaluation)
     made = pg.to_arviz(target, arrays, verdict=said)
-    with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
-        # Complete before it is there.
+    # Complete before it is there. (The library for such files needs a path, and locks it.)
+    with writing(out), tempfile.TemporaryDirectory() as folder:
         made.to_netcdf(str(Path(folder) / out.name))
-        (Path(folder) / out.name).replace(out)
+        with (Path(folder) / out.name).open("rb") as file:
+            write_atomically(out, iter(lambda: file.read(2**20), b""))
     posterior = made["posterior"]
     count, distinct = posterior.sizes["draw"], posterior.attrs["distinct_draws"]
     print(f"{count} draws in {out}, resampled from {len(arrays['x'])}; {distinct} of them are distinct")
