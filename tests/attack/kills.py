@@ -69,9 +69,9 @@ def numbers_of(path: Path) -> Any:
         name = str(file.relative_to(path))
         if TEMPORARY.fullmatch(file.name):
             found[f"left: {file.parent.name}"] = file.name.partition(".tmp")[2]
-        elif file.suffix == ".safetensors":
+        elif file.suffix == ".safetensors":  # the newest one: how many are before it depends on the breaks
             header = read_header(file)
-            found[name] = (header.step, header.sha256)
+            found[str(file.parent.relative_to(path))] = (header.step, header.sha256)
         elif file.name == "metrics.jsonl":
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             found[name] = [{k: v for k, v in row.items() if k not in _TIMES} for row in rows]
