@@ -22,7 +22,9 @@ _OFTEN = ["--checkpoint-seconds", "0"]
 _FIT = ["--flow", "tied", "--batch", "32", "--first", "20", "--look-draws", "500", "--max-seconds", "9999"]
 _VAE = [
     *("--preset", "tiny", "--dataset", "freyfaces", "--hidden", "8", "--latent", "2", "--width", "4"),
-    *("--solver-steps", "2", "--batch", "400", "--epochs", "2", "--warmup-epochs", "1"),
+    *("--solver-steps", "2", "--batch", "100", "--epochs", "1", "--warmup-epochs", "1"),
+    # The preset ends by the clock.
+    *("--block", "4", "--max-seconds", "9999"),
 ]
 
 
