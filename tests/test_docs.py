@@ -15,7 +15,7 @@ from pathgrad.experiments.vae.verdict import AutoencoderReason
 from .docs_helpers import DOCS, PAGES, blocks, name_of
 
 # Whose code takes long.
-SLOW = {"chains", "posteriors", "tutorial"}
+SLOW = {"default-fit", "chains", "posteriors", "tutorial"}
 # The packages that code of a page needs, besides those that every test needs.
 NEEDED = {"chains": ["blackjax"], "posteriors": ["numpyro", "arviz"], "tutorial": ["numpyro", "arviz"]}
 WITH_CODE = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]

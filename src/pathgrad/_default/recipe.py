@@ -6,7 +6,8 @@ from typing import Any
 
 from .._flow.flow import Flow
 from .._train.warm_start.warm_start import WarmStart, warm_start
-from .._words.arguments import doubles, function, instance, shown, whole_or_none
+from .._words.arguments import function, instance, shown, whole_or_none
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .kinds import Kind
 from .plan import Plan

@@ -20,7 +20,8 @@ from .._train.warm_start.budget import Budget
 from .._train.warm_start.climb import climb
 from .._train.warm_start.evaluator import Evaluator
 from .._train.warm_start.gaussian import FullGaussian, Look, balanced_draws
-from .._words.arguments import doubles, instance, whole
+from .._words.arguments import instance, whole
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .._words.keys import one_key
 from .chains import LEAPFROGS, Chains, Ends

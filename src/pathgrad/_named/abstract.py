@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._words.arguments import doubles
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 

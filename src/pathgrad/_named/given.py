@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._words.arguments import doubles
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 from .abstract import AbstractNamedTarget

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._words.arguments import doubles, shape_of_point, whole
+from .._words.arguments import shape_of_point, whole
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 
 Shape = int | tuple[int, ...]

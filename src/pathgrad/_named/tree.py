@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._ingredients.target import LogDensity
-from .._words.arguments import doubles, function
+from .._words.arguments import function
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .abstract import AbstractNamedTarget, shapes_of, size_of
 

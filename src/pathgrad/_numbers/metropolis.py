@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from .._words.arguments import doubles
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, named
 from .._words.keys import one_key
 

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from .. import metrics
-from .._words.arguments import doubles, function, whole
+from .._words.arguments import function, whole
+from .._words.arrays import doubles
 from .._words.errors import ArgumentError, UserError, named
 from .._words.keys import one_key
 from .._words.tree import over_draws

@@ -1,6 +1,6 @@
 """Checks of arguments: each returns the argument as a plain value, or raises one sentence with a remedy.
 
-No JAX here: options that are only read are checked by the same rules.
+Neither JAX nor NumPy here: options that are only read are checked by the same rules.
 """
 
 import math
@@ -8,8 +8,6 @@ import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .errors import ArgumentError, named
 
@@ -109,17 +107,6 @@ def shape_of_point(name: str, value: Any) -> tuple[int, ...]:
         raise ArgumentError(
             f"{named(name)} must be one or several positive whole numbers, such as (2,), got {shown(value)}."
         ) from None
-
-
-def doubles(name: str, value: Any) -> np.ndarray:
-    """Return an array of doubles."""
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-            raise TypeError
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{named(name)} must be an array of real numbers, got {shown(value)}.") from None
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], example: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, UInt32
 
-from .arguments import doubles
+from .arrays import doubles
 
 
 class Constant(eqx.Module):

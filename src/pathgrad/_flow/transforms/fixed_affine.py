@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from scipy.linalg import solve_triangular
 
-from ..._words.arguments import doubles
+from ..._words.arrays import doubles
 from ..._words.constant import Constant
 from ..._words.errors import ArgumentError, named
 from .abstract import AbstractBijection

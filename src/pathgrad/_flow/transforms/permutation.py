@@ -8,7 +8,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from ..._words.arguments import doubles, whole
+from ..._words.arguments import whole
+from ..._words.arrays import doubles
 from ..._words.errors import ArgumentError, named
 from ..._words.keys import one_key
 from .abstract import AbstractBijection

@@ -11,7 +11,8 @@ from jaxtyping import Array, Key
 from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target, check_is_target
 from ..._named.given import points_of, start_of
-from ..._words.arguments import doubles, number, whole_or_none
+from ..._words.arguments import number, whole_or_none
+from ..._words.arrays import doubles
 from ..._words.errors import ArgumentError, named
 from ..._words.keys import one_key
 from .budget import Budget
