@@ -6,6 +6,7 @@ experiments; the slow tests run some of them.
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 
@@ -100,6 +101,19 @@ def test_a_training_killed_again_and_again_ends_with_the_same_bits(tmp_path):
     assert payload(out) == payload(tmp_path / "whole")
     assert rows(out) == rows(tmp_path / "whole")
     assert contents(out).keys() == contents(tmp_path / "whole").keys()
+
+
+def test_what_was_trained_is_kept_and_what_was_not_is_removed(tmp_path):
+    run = tmp_path / "run"
+    train(run)
+    told = (run / "metrics.jsonl").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(pg.UserError, match="trained to step 6, but its checkpoints are gone"):
+        train(run)
+    assert (run / "metrics.jsonl").read_bytes() == told
+    with pytest.raises(RuntimeError), pg.session(TOY, TINY, tmp_path / "a" / "b"):
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.slow
