@@ -17,7 +17,7 @@ def bent(x):
 _BENT = ["dens.py:bent", "--dim", "2"]
 _FLOW = ["--width", "4", "--depth", "1", "--solver-steps", "2"]
 _SHORT = ["--steps", "12", "--block", "2", "--batch", "8"]
-_NEWTON = ["--optimizer", "gauss-newton", "--steps", "4", "--block", "1"]
+_NEWTON = ["--optimizer", "gauss-newton", "--steps", "4"]
 _OFTEN = ["--checkpoint-seconds", "0"]
 _FIT = ["--flow", "tied", "--batch", "32", "--first", "20", "--look-draws", "500", "--max-seconds", "9999"]
 _VAE = [
