@@ -1,5 +1,8 @@
 """How far a run is, as its files and its lock say."""
 
+import re
+import shlex
+
 import pytest
 
 import pathgrad as pg
@@ -35,6 +38,16 @@ def test_a_run_that_was_killed_says_how_to_go_on(tmp_path):
     assert "--" not in run.status.text  # it is the reader's door that speaks of options
     assert as_options(run.status.text).endswith(f"`pathgrad train phi4 --out {run.path} --resume`")
     assert opened(tmp_path / "empty", [], steps=5).status.kind == "empty"
+
+
+def test_commands_can_be_pasted(tmp_path):
+    path = tmp_path / "it's a $HOME ü" / "run"
+    run = opened(path, rows_of([0.2]), steps=50)
+    (path / "checkpoints").mkdir()
+    (path / "checkpoints/step-10.npz").touch()
+    [resume] = re.findall("`(.*)`", as_options(pg.Run.open(path).status.text))
+    assert shlex.split(resume) == ["pathgrad", "train", "phi4", "--out", str(path), "--resume"]
+    assert shlex.split(run.evaluate_command) == ["pathgrad", "evaluate", str(path)]
 
 
 @pytest.mark.parametrize(
