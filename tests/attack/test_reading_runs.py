@@ -13,6 +13,7 @@ import pytest
 
 import pathgrad as pg
 from pathgrad._cli.main import main
+from pathgrad._cli.processes import Processes
 from pathgrad._runs.checkpoint import load, read_header, save
 from pathgrad._runs.rundir import RunDir
 from pathgrad.experiments.density.experiment import DENSITY, DensityOptions
@@ -195,7 +196,7 @@ def test_a_module_is_found_without_importing_its_package(here, trace, tmp_path, 
     assert "outside the working directory" in refused(capsys, "evaluate", "run")
     for spec in ("os:system", "mine.nothing:f", "no_such_package.x:f"):
         edit("run", "mine.inner:f", spec)
-        assert "outside the working directory" in refused(capsys, "evaluate", "run")
+        assert refused(capsys, "evaluate", "run")
         edit("run", spec, "mine.inner:f")
     assert not trace.exists()
     assert "mine" not in sys.modules
@@ -208,6 +209,40 @@ def test_a_configuration_of_somebody_else_is_not_repeated_unasked(here, trace, t
     assert "--trust" in err
     assert not trace.exists()
     assert os.listdir() == []
+
+
+def test_code_beside_a_configuration_of_somebody_else_is_asked_for(here, trace, capsys):
+    shutil.copytree("run", "theirs")
+    shutil.copy("dens.py", "theirs/evil.py")
+    edit("theirs", f"{here}/dens.py:f", "theirs/evil.py:f")
+    err = refused(capsys, "train", "density", "--config", "theirs/config.toml", "--out", "new")
+    assert "theirs/config.toml names code beside the configuration: " in err
+    assert not trace.exists()
+    edit("theirs", "theirs/evil.py:f", "dens.py:f")
+    shutil.copy("theirs/config.toml", "mine.toml")  # the working directory itself is the reader's
+    assert main(["train", "density", "--config", "mine.toml", "--out", "new", "--steps", "2"]) == 0
+
+
+@pytest.mark.parametrize("reader", ["evaluate", "resume"])
+def test_notes_are_told_only_after_processes_have_joined(here, monkeypatch, capsys, reader):
+    def joined(*args):
+        raise pg.UserError("All have joined.")
+
+    def asked():
+        raise AssertionError("JAX was asked before")
+
+    Path("dens.py").write_text(CODE.format(mean=2.0))
+    monkeypatch.setattr(Processes, "together", joined)
+    monkeypatch.setattr(pg.devices, "is_first", asked)
+    assert "All have joined" in refused(capsys, *words(reader, "run"), "--trust")
+
+
+def test_code_that_is_gone_is_not_called_foreign(here, capsys):
+    Path("dens.py").unlink()
+    err = refused(capsys, "evaluate", "run")
+    assert f"run names code that is not there or cannot be found: {here}/dens.py:f. Restore it" in err
+    assert "--density" in err
+    assert "--trust" not in err
 
 
 def test_older_checkpoints_load_with_a_word(here):

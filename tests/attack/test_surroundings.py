@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import pathgrad as pg
@@ -92,6 +93,18 @@ def test_a_block_that_does_not_fit_is_refused_before_anything_is_written(two, mo
     assert "a block of steps takes" in said
     assert "Most likely --batch 1000 is too large" in said
     assert not Path("new").exists()
+
+
+def test_only_devices_of_this_process_are_asked_for_their_memory(monkeypatch):
+    class Device:
+        def memory_stats(self):
+            return {"bytes_limit": 5}
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(), Device()])
+    monkeypatch.setattr(jax, "devices", lambda: pytest.fail("the others cannot be asked"))
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    assert memory.available() == 30
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):

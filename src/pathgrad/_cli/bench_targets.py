@@ -17,7 +17,6 @@ from pathgrad._words.errors import as_options
 from pathgrad._words.paths import expanded
 
 from .arguments import parse
-from .processes import check_devices
 from .tables import print_table
 
 _Names = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]")]
@@ -58,7 +57,6 @@ class BenchTargets:
 def run(prog: str, words: list[str]) -> int:
     """Fit what is missing; print all records that were asked for. The exit code is 1 if a fit failed."""
     given = parse(BenchTargets, prog, words)
-    check_devices()
     jobs = jobs_for(
         given.names, pg.targets.NAMES, given.seeds, given.out,
         max_seconds=given.max_seconds, data=None if given.data is None else str(expanded(given.data)),

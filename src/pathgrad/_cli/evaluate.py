@@ -20,7 +20,7 @@ from pathgrad._words.errors import UserError, as_options
 from .arguments import bare_words, parse
 from .processes import CpuDevices, Processes
 from .tables import print_table
-from .trusting import Trusting, tell_notes
+from .trusting import Trusting, check_notes, tell_notes
 
 _DOC = """Measure how good a run is: numbers with errors, a picture, warnings, a verdict.
 
@@ -57,9 +57,10 @@ def run(prog: str, words: list[str]) -> int:
     opened = pg.Run.open(words[places[0]])
     given: Any = parse(command_for(opened.experiment.EvaluateOptions), prog, words)
     opened = given.trusting.open(opened.path)
-    tell_notes(opened)
+    check_notes(opened)
     given.processes.split_cpu(opened.experiment, given.cpu_devices, None)
     with given.processes.together("Evaluate again."):
+        tell_notes(opened)
         evaluate(opened, given.evaluation, seed=given.seed)
     return 0
 

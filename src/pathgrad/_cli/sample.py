@@ -15,7 +15,7 @@ from pathgrad._words.errors import UserError
 from .arguments import parse
 from .outputs import check_output, writing
 from .processes import check_devices
-from .trusting import Trusting, tell_notes
+from .trusting import Trusting, check_notes, tell_notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ def run(prog: str, words: list[str]) -> int:
     if given.out.exists() and not given.overwrite:
         raise UserError(f"{given.out} already exists. Choose another --out, or replace it with --overwrite.")
     opened = given.trusting.open(given.run)
+    check_notes(opened)
     check_devices()
     tell_notes(opened)
     arrays = opened.sample(given.n, seed=given.seed, refine=given.refine)

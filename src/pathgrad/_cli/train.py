@@ -24,7 +24,7 @@ from pathgrad._words.errors import UserError, as_options, check_seconds
 from .arguments import check_used, given_words, option_fields, parse, with_first_word
 from .evaluate import evaluate
 from .processes import CpuDevices, Processes
-from .trusting import tell_notes
+from .trusting import check_notes, tell_notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,8 @@ def run(prog: str, words: list[str]) -> int:
     if "config" in given and not where.trust:
         for source in experiment.sources(options):
             if source.option not in given:
-                check_near(source, given["config"])
-    tell_notes(resumed)
+                check_near(source, given["config"], Path(given["config"]).parent, "beside the configuration")
+    check_notes(resumed)
     plan = experiment.planned(options, getattr(parsed, "preset", ""), out)
     several = [path for path, _ in plan] != [out]
     again = as_options(resume_command(experiment, out) + named_again(experiment, options))
@@ -79,6 +79,7 @@ def run(prog: str, words: list[str]) -> int:
     before = pg.number_in(resumed.config.get("provenance"), "devices") if resumed else None
     where.processes.split_cpu(experiment, where.cpu_devices, int(before) if before else None)
     with where.processes.together(f"Continue with all of them: {again}"):
+        tell_notes(resumed)
         if several:
             return _train_series(experiment, plan, out, where, again)
         return train(experiment, plan[0][1], out, where, resumed=resumed, again=again)

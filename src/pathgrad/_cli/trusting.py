@@ -24,8 +24,12 @@ class Trusting:
         return pg.Run.open(path, trust=self.trust, density=self.density)
 
 
+def check_notes(run: pg.Run | None) -> None:
+    """Raise if the code of a run is not to be trusted. No JAX: processes have yet to join."""
+    _ = run.notes if run is not None else ()
+
+
 def tell_notes(run: pg.Run | None) -> None:
-    """Print what to know about the code of a run; raise if it is not to be trusted."""
-    for note in run.notes if run is not None else ():
-        if pg.devices.is_first():
-            print(f"pathgrad: {as_options(note)}", file=sys.stderr)
+    """Print what to know about the code of a run, once its processes have joined."""
+    for note in run.notes if run is not None and pg.devices.is_first() else ():
+        print(f"pathgrad: {as_options(note)}", file=sys.stderr)

@@ -98,16 +98,26 @@ def comparable(experiment: "AbstractExperiment", options: Any) -> dict[str, Any]
     return json.loads(json.dumps(plain, default=str))
 
 
-def check_near(source: Source, told: str, run: Path | None = None) -> None:
-    """Raise unless code is below the working directory, and not part of a run. `told` names it."""
+def check_near(
+    source: Source, told: str, folder: Path | None = None, place: str = "in the run directory itself"
+) -> None:
+    """Raise unless code is below the working directory, and has not come along in a `folder` below it.
+
+    `told` names what asks for the code, and `place` that folder.
+    """
     if not source.is_code:
         return
     file, here = source.file, Path.cwd().resolve()
-    is_inside = file is not None and file.resolve().is_relative_to(here)
-    has_come_along = run is not None and file is not None and file.resolve().is_relative_to(run.resolve())
-    if is_inside and not has_come_along:
+    if file is None:
+        raise UntrustedError(
+            f"{told} names code that is not there or cannot be found: {source.spec}. Restore it, or say "
+            f"where it is with {named(source.option)}."
+        )
+    is_foreign = folder is not None and not here.is_relative_to(folder.resolve())
+    has_come_along = is_foreign and folder is not None and file.resolve().is_relative_to(folder.resolve())
+    if file.resolve().is_relative_to(here) and not has_come_along:
         return
-    where = "in the run directory itself" if has_come_along else f"outside the working directory {here}"
+    where = place if has_come_along else f"outside the working directory {here}"
     raise UntrustedError(
         f"{told} names code {where}: {source.spec}. Reading a run should not run somebody's code, so nothing "
         f"was run. If you trust it, add {named('trust')}, or name it with {named(source.option)}."

@@ -23,8 +23,9 @@ _GROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container, where it
 def available() -> float:
     """Return the bytes that this program may use, on all its devices; infinity where nobody says."""
     if jax.default_backend() != "cpu":
-        sizes = [(device.memory_stats() or {}).get("bytes_limit", math.inf) for device in jax.devices()]
-        return float(sum(sizes))
+        # Only its own process can ask a device.
+        sizes = [(each.memory_stats() or {}).get("bytes_limit", math.inf) for each in jax.local_devices()]
+        return float(sum(sizes)) * jax.process_count()
     limits = [math.inf]
     with contextlib.suppress(OSError, ValueError, AttributeError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
