@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 import pathgrad as pg
+from pathgrad._words.keys import any_keys
 
 from .api_calls import FLOW, KEY, TARGET
 
@@ -30,6 +31,17 @@ def _trained(optimizer: optax.GradientTransformation, steps: int) -> bool:
     return float(jnp.abs(fitted.flow.base.mean).max()) < 0.5  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def _drawn_by_rbg(shape: tuple[int, ...]) -> bool:
+    old = jax.config.jax_default_prng_impl  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_default_prng_impl", "rbg")
+    try:
+        return pg.StandardNormal(shape).draw(key=any_keys(jax.random.PRNGKey(0)))[0].shape == shape
+    finally:
+        jax.config.update("jax_default_prng_impl", old)
+
+
+_NONE = {"x": np.zeros((9, 2)), "log_weight": np.zeros(9)}
+_MEANS = np.zeros((3, 2))
 TWO = FLOW.sample(key=KEY, n=2)
 CASES: dict[str, Callable[[], bool]] = {
     "a NumPy integer": lambda: _same(FLOW.sample(key=KEY, n=np.int64(2)), TWO),
@@ -43,6 +55,17 @@ CASES: dict[str, Callable[[], bool]] = {
     "a NumPy integer in an evaluation": lambda: (
         pg.evaluate(FLOW, TARGET, key=OLD_KEY, n=np.int64(64)).samples == 64
     ),
+    "an array of probabilities": lambda: (
+        pg.summarise(None, _NONE, np.array([0.1, 0.9])).probabilities == (0.1, 0.9)
+    ),
+    "scales of a mixture that are differentiated": lambda: (
+        float(jax.jit(jax.grad(lambda s: pg.NormalMixture.at(_MEANS, s).log_scales.sum()))(2.0)) == 3.0
+    ),
+    "scales of a mixture": lambda: (
+        pg.NormalMixture.at(_MEANS, [1, 2]).log_scales.shape == (3, 2)
+        and pg.NormalMixture.at(_MEANS, np.ones((3, 2))).log_scales.shape == (3, 2)
+    ),
+    "an old key of another implementation": lambda: _drawn_by_rbg((2,)),
     "NumPy integers in a fit": lambda: (
         int(pg.fit(FREE, TARGET, key=OLD_KEY, steps=np.int64(2), n=np.int64(8)).state.step) == 2
     ),

@@ -135,6 +135,27 @@ def test_rounding_in_single_precision_is_noticed(constant, mean, expected):
         assert any("Subtract a constant" in text for text in found.warnings)
 
 
+def test_rounding_is_noticed_beside_draws_far_out():
+    # Beyond 3 the target falls off a cliff: a few log-weights are huge, which says nothing of the rest.
+    def cliff(x):
+        return 1e7 - 0.65 * jnp.sum(x**2) - 1e3 * jnp.sum(jax.nn.relu(jnp.abs(x) - 3) ** 2)
+
+    with jax.enable_x64(False):
+        found = judged(flow(), pg.LogDensity(cliff, (2,)), n=16384)
+    assert names(found) == ["ROUNDED"]
+    assert found.spread is not None
+    assert found.spread < 2
+
+
+def test_log_weights_of_which_most_are_equal_are_rounded_unless_the_numbers_are_fine():
+    log_weight = np.full(N, 1e7)
+    log_weight[:100] += np.arange(100)
+    for dtype, expected in ((np.float32, "ROUNDED"), (np.float64, None)):
+        found = judged(flow(), target(), draws={"log_weight": log_weight.astype(dtype), "evaluations": [0.0]})
+        assert found.spread
+        assert ("ROUNDED" in names(found)) is (expected is not None)
+
+
 def test_in_double_precision_the_same_fit_is_judged():
     assert names(judged(flow(), target(-1e9, means=((3.0, 0.0), (3.0, 0.0))))) == ["HEAVY_TAIL"]
 
@@ -180,6 +201,19 @@ def test_an_index_beyond_the_point_is_refused(name):
     beyond = pg.LogDensity(lambda x: normal(x) - x[3] ** 2, (2,))
     with pytest.raises(pg.UserError, match="index 3 of an axis with 2 entries"):
         SHAPES[name](flow(), beyond)
+
+
+def test_entries_beyond_the_end_that_are_not_used_can_be_declared():
+    table, i = jnp.arange(5.0), jnp.arange(7)
+
+    def masked(x, found):
+        return normal(x) + jnp.sum(jnp.where(i < 5, found, 0.0))
+
+    with pytest.raises(pg.UserError, match=r"array.at\[i\].get\(mode='fill', fill_value=0\)"):
+        judged(flow(), pg.LogDensity(lambda x: masked(x, table[i]), (2,)), n=16)
+    for index in (i, i[-1]):
+        declared = table.at[index].get(mode="fill", fill_value=0)
+        assert judged(flow(), pg.LogDensity(lambda x, d=declared: masked(x, d), (2,)), n=16).samples == 16
 
 
 class Squeeze(pg.AbstractTractableField):

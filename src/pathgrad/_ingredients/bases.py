@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.core import Tracer
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Key
@@ -265,10 +266,19 @@ class NormalMixture(AbstractBase):
     log_scales: Leaf = eqx.field(converter=trainable("log_scales"))
 
     @classmethod
-    def at(cls, means: Any, scale: float = 1.0) -> "NormalMixture":
-        """Return a mixture with equal weights, the given means and one common scale."""
-        means, scale = floating(means, "means"), positive("scale", scale)
-        return cls(jnp.zeros(means.shape[0], means.dtype), means, jnp.full_like(means, jnp.log(scale)))
+    def at(cls, means: Any, scale: Any = 1.0) -> "NormalMixture":
+        """Return a mixture with equal weights, the given means and one common scale, or one for each axis."""
+        means, scale = floating(means, "means"), floating(scale, "scale")
+        try:
+            scale = jnp.broadcast_to(scale, means.shape)
+        except ValueError:
+            raise ArgumentError(
+                f"{named('scale')} must be one number, or fit {named('means')} of shape {means.shape}, got "
+                f"shape {scale.shape}."
+            ) from None
+        if not isinstance(scale, Tracer):
+            _ = [positive("scale", one) for one in np.ravel(scale).tolist()]
+        return cls(jnp.zeros(means.shape[0], means.dtype), means, jnp.log(scale).astype(means.dtype))
 
     def __check_init__(self):
         one = one_draw(self)

@@ -76,7 +76,8 @@ def check_indices(target: Target, shape: tuple[int, ...]) -> None:
         what = first_line(found) if where is None else f"index {where[2]} of an axis with {where[3]} entries"
         raise UserError(
             f"The log density reads {what}, where JAX silently takes the nearest entry instead. Points have "
-            f"shape {point.shape}: is that the right number of coordinates, and do indices begin at 0?"
+            f"shape {point.shape}: is that the right number of coordinates, and do indices begin at 0? If "
+            "such an entry is not used (`jnp.where`), say so: `array.at[i].get(mode='fill', fill_value=0)`."
         )
 
 

@@ -31,6 +31,7 @@ from .target_draws import Distances, checked_draws, from_target_draws, log_weigh
 from .verdict import Verdict, judge
 
 _CHECK, _OWN = 2**30 + 1, 2**30 + 2  # folded into the key
+_NEEDED = ("log_weight", "evaluations")  # of draws that were made before
 _SHIFT_DRAWS = 8192  # how many draws are repeated with twice the solver steps
 
 
@@ -64,8 +65,8 @@ class Evaluation:
             log densities.
         divergence_error: Largest relative error found in the closed-form divergence of a field; `None` if
             none was checked.
-        spread: Standard deviation of the log-weights. If it is not far above `rounding`, differences between
-            flow and target may be lost.
+        spread: Standard deviation of the bulk of the log-weights: the distance of their quartiles, divided by
+            1.349. If it is not far above `rounding`, differences between flow and target may be lost.
         eubo: Mean of `log p - log q` over draws of the target, if there are any; an upper bound on `log_z`.
         eubo_err: Standard error of `eubo`, if those draws are independent.
         log_z_both: Log normaliser from both sides, by bridge sampling: from draws of the flow and of the
@@ -234,7 +235,7 @@ def evaluate(
     n: int = 16384,
     sample_target: Callable[..., Array] | None = None,
     refine: int = 1,
-    draws: dict[str, np.ndarray] | None = None,
+    draws: Mapping[str, Any] | None = None,
     devices: Sequence[Any] | None = None,
     divergence: DivergenceCheck | None = None,
     target_draws: Any = None,
@@ -269,7 +270,9 @@ def evaluate(
         target_draws = checked_draws(target_draws, target, flow.shape)
     if refine > 1:
         flow = flow.refined(refine)
-    if draws is None:
+    if draws is not None:
+        draws = {name: np.asarray(draws[name]) for name in ("log_q", *_NEEDED) if name in draws}
+    else:
         draws = _joined(weighted_chunks(flow, target, key=key, n=n, devices=devices), "log_q", "log_weight")
     accuracy = accuracy_of(draws)
     numbers: dict[str, Any] = of_weights(draws["log_weight"], accuracy["rounding"]) | accuracy
@@ -300,7 +303,7 @@ def _beside(
 def _check_others(sample_target: Any, draws: Any, divergence: Any, search: Any) -> None:
     if sample_target is not None:
         function("sample_target", sample_target, "sample_target(key=...)")
-    if draws is not None and not (isinstance(draws, Mapping) and {"log_weight", "evaluations"} <= set(draws)):
+    if draws is not None and not (isinstance(draws, Mapping) and set(_NEEDED) <= set(draws)):
         raise ArgumentError(f"{named('draws')} must be the result of `weighted_draws`, got {shown(draws)}.")
     if divergence is not None:
         instance("divergence", divergence, DivergenceCheck, "the result of `check_divergence`")

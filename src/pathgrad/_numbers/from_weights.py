@@ -1,6 +1,7 @@
 """What log-weights of a flow's own draws say, with errors."""
 
 import math
+import sys
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float
 from .. import metrics
 
 _FEWEST = 10  # draws, below which no error means anything
+_QUARTILES = 1.349  # their distance in a normal distribution, in standard deviations
 _MEASURED = (
     "ess", "ess_err", "elbo", "kl", "kl_err", "log_z", "log_z_err", "khat", "largest_weight",
 )  # fmt: skip
@@ -47,10 +49,17 @@ def accuracy_of(draws: dict[str, np.ndarray]) -> dict[str, float]:
         return {"rounding": math.nan, "spread": math.nan}
     # Those of log p at a usual draw: a single one far out, which has no weight, may be huge.
     log_p = (log_weight + draws.get("log_q", np.zeros_like(log_weight)))[is_known].astype(np.float64)
-    return {
-        "rounding": float(np.finfo(log_weight.dtype).eps) * float(np.median(np.abs(log_p))),
-        "spread": float(np.std(log_weight[is_known].astype(np.float64))),
-    }
+    rounding = float(np.finfo(log_weight.dtype).eps) * float(np.median(np.abs(log_p)))
+    return {"rounding": rounding, "spread": _spread(log_weight[is_known].astype(np.float64), rounding)}
+
+
+def _spread(log_weight: np.ndarray, rounding: float) -> float:
+    """Return the standard deviation of the bulk of log-weights; zero only if all of them are equal."""
+    low, high = np.quantile(log_weight, [0.25, 0.75])
+    if low < high:
+        return float(high - low) / _QUARTILES
+    # Half of them are the same number, as far as can be told: the rest does not make them less coarse.
+    return min(float(np.std(log_weight)), max(rounding, sys.float_info.min))
 
 
 def centred(log_weight: np.ndarray) -> tuple[Float[Array, " batch"], float]:

@@ -94,7 +94,8 @@ def summarise(
         draws: Arrays `x` and `log_weight`, as from `weighted_draws`.
         probabilities: Of the quantiles.
     """
-    if not isinstance(probabilities, Sequence) or isinstance(probabilities, str):
+    is_array = np.ndim(probabilities) == 1 and hasattr(probabilities, "dtype")
+    if not (is_array or isinstance(probabilities, Sequence)) or isinstance(probabilities, str):
         raise ArgumentError(
             f"{named('probabilities')} must be a list of numbers, got {shown(probabilities)}."
         )

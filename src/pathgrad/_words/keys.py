@@ -1,5 +1,6 @@
 """Random keys as arguments."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -17,8 +18,10 @@ def any_keys(key: Any, name: str = "key") -> Key[Array, "*batch"]:
     if isinstance(key, jax.Array | np.ndarray):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             return jnp.asarray(key)
-        if key.dtype == np.uint32 and key.ndim and key.shape[-1] == 2:
-            return jr.wrap_key_data(jnp.asarray(key))
+        if key.dtype == np.uint32 and key.ndim:
+            # How many numbers a key has depends on the implementation (`jax_default_prng_impl`).
+            with contextlib.suppress(TypeError, ValueError):
+                return jr.wrap_key_data(jnp.asarray(key))
     raise ArgumentError(f"{named(name)} must be a random key, such as `jax.random.key(0)`, got {shown(key)}.")
 
 
