@@ -146,6 +146,39 @@ def test_code_named_again_may_be_anywhere(here, trace, tmp_path, monkeypatch):
     assert "has changed" in pg.Run.open(here / "run", density="../moved.py:f").notes[0]
 
 
+def test_naming_code_answers_for_the_code_alone(here, trace):
+    edit("run", "seed = 0", "seed = 1")
+    Path("other.py").write_text(CODE.format(mean=2.0))
+    with pytest.raises(pg.UserError, match="`seed` is 1, trained with 0"):
+        pg.Run.open("run", density="other.py:f").problem()
+    edit("run", "seed = 1", "seed = 0")
+    assert not trace.exists()
+    run = pg.Run.open("run", density="other.py:g")
+    changed, renamed = run.notes
+    assert "has changed" in changed
+    assert "is g, trained with f" in renamed
+    assert run.named_again == f" --density {here}/other.py:g"
+
+
+def test_printed_commands_say_again_what_was_trusted(here, tmp_path, monkeypatch, capsys):
+    assert pg.Run.open("run", trust=True).named_again == ""
+    words = ["--resume", "--trust", "--steps", "4", "--out"]
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["train", "density", *words, str(here / "run")]) == 0
+    assert f"Next: pathgrad evaluate {here}/run --trust" in capsys.readouterr().out
+
+
+def test_a_run_remembers_that_its_code_changed(here):
+    then = pg.Run.open("run").recorded
+    Path("dens.py").write_text(CODE.format(mean=2.0))
+    for steps in ("4", "6"):
+        assert main(["train", "density", "--out", "run", "--resume", "--trust", "--steps", steps]) == 0
+        run = pg.Run.open("run")
+        assert run.recorded["before"] == [then["sources"]]
+        assert "resumed with other code" in run.notes[0]
+
+
 def test_resuming_with_the_code_on_the_command_line(here, tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")

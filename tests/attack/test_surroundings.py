@@ -1,5 +1,6 @@
 """A machine that is not as it should be: no home, no device, no memory, nowhere to print."""
 
+import contextlib
 import io
 import os
 import shlex
@@ -10,9 +11,13 @@ import jax
 import pytest
 
 import pathgrad as pg
+from pathgrad._cli import demo
+from pathgrad._cli.failures import explained
 from pathgrad._cli.main import main
+from pathgrad._runs import files
 from pathgrad._show.style import new_figure, save
 from pathgrad._words import memory
+from pathgrad.experiments.density.loading import load_density
 
 from ..run_helpers import make_run, refused, rows_of
 
@@ -127,3 +132,50 @@ def test_demo_tells_how_to_repeat_it(two, capsys):
     assert "already holds a demo. Choose another --out, or replace it with --overwrite" in refused(
         capsys, "demo", "--out", "a b"
     )
+
+
+def test_what_a_killed_demo_left_is_no_other_file(two):
+    (two / "demo").mkdir()
+    (two / "demo" / ".comparison.png.0123abcd.tmp").write_text("half")
+    demo._check_free(two / "demo", overwrite=False)
+
+
+def test_where_open_files_cannot_be_moved_they_are_closed(tmp_path, monkeypatch):
+    replace, unlink = os.replace, Path.unlink
+    opened = []
+
+    def replace_closed(old, new):
+        assert opened[-1].closed
+        replace(old, new)
+
+    def unlink_closed(path):
+        assert opened[-1].closed
+        unlink(path)
+
+    monkeypatch.setattr(files, "fcntl", None)
+    monkeypatch.setattr(os, "replace", replace_closed)
+    monkeypatch.setattr(Path, "unlink", unlink_closed)
+    for chunks in ([b"new"], [b"newer", None]):
+        with contextlib.suppress(TypeError), files.replacing(tmp_path / "file") as file:
+            opened.append(file)
+            for chunk in chunks:
+                file.write(chunk)
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_options_without_memory_are_not_blamed_for_it():
+    words = shlex.split("train toy --steps 100000 --split-seed 99999999 --batch 5000")
+    assert "--batch 5000" in str(explained(MemoryError(), words))
+    assert "Use fewer draws" in str(explained(MemoryError(), words[:-2]))
+
+
+def test_a_failure_inside_a_density_is_not_blamed_on_the_machine(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text("import json\n\ndef f(x):\n    return json.load(open('/nowhere'))\n")
+    density = load_density(f"{code}:f")
+    with pytest.raises(FileNotFoundError) as caught:
+        pg.LogDensity(density, (2,))
+    said = str(explained(caught.value, []))
+    assert said.startswith("the density or model that you gave failed: FileNotFoundError")
+    assert said.endswith(f"({code}, line 4).")

@@ -76,7 +76,8 @@ def _check_free(out: Path, *, overwrite: bool) -> None:
     """Raise a `UserError` unless a demo may be written here."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file. Name a directory.")
-    held = {path.name for path in out.iterdir()} if out.exists() else set()
+    # (Not hidden files: a demo that was killed may have left an unfinished one, which the next one removes.)
+    held = {path.name for path in out.iterdir() if path.name[0] != "."} if out.exists() else set()
     if held - {*_RUNS, _PICTURE}:
         raise UserError(f"{out} holds other files, so nothing was written there. Choose another --out.")
     if held and not overwrite:

@@ -66,7 +66,7 @@ def run(prog: str, words: list[str]) -> int:
     check_seconds(checkpoint_seconds=where.checkpoint_seconds)
     if "config" in given and not where.trust:
         for source in experiment.sources(options):
-            if source.option not in given:
+            if source.name not in given:
                 check_near(source, given["config"], Path(given["config"]).parent, "beside the configuration")
     check_notes(resumed)
     plan = experiment.planned(options, getattr(parsed, "preset", ""), out)
@@ -147,7 +147,7 @@ def _resumed(experiment: pg.AbstractExperiment, given: dict[str, str]) -> pg.Run
         return None
     check_used(given, dict.fromkeys(("config", "preset"), "a resumed run keeps its options"))
     opened = pg.Run.open(path, experiment, trust="trust" in given)
-    named = any(source.option in given for source in experiment.sources(opened.settings))
+    named = any(source.name in given for source in experiment.sources(opened.settings))
     return opened.with_trust(Trust.NAMED) if named else opened
 
 

@@ -45,8 +45,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            _close_on_windows(file)
             os.replace(temporary, path)
         except BaseException:
+            _close_on_windows(file)
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
@@ -82,7 +84,14 @@ def _remove_abandoned(path: Path) -> None:
         except OSError:  # a file system without locks
             if time.time() - os.fstat(file.fileno()).st_mtime < _ABANDONED:
                 return
+        _close_on_windows(file)
         path.unlink()
+
+
+def _close_on_windows(file: IO[bytes]) -> None:
+    """Close a file that is about to be renamed or removed, where that fails while it is open."""
+    if fcntl is None:
+        file.close()
 
 
 def _locked(path: Path) -> IO[bytes]:

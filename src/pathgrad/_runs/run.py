@@ -82,7 +82,7 @@ class Run:
 
     def with_trust(self, trust: Trust) -> "Run":
         """Return this run with more trust, if it has less."""
-        return self if self.trust is Trust.ALL else dataclasses.replace(self, trust=trust)
+        return dataclasses.replace(self, trust=trust) if trust.value > self.trust.value else self
 
     @property
     def directory(self) -> RunDir:
@@ -263,8 +263,15 @@ class Run:
 
     @property
     def named_again(self) -> str:
-        """What to add to a command if the code of this run, named by its reader, will be asked for."""
-        return named_again(self.experiment, self.settings) if self.trust is Trust.NAMED else ""
+        """What to add to a command if what this run's reader has allowed will be asked for again."""
+        if self.trust is Trust.ALL:
+            try:
+                _ = dataclasses.replace(self, trust=Trust.NEARBY).notes
+            except UserError:
+                return " --trust"
+        if self.trust in (Trust.NAMED, Trust.REPLACED):
+            return named_again(self.experiment, self.settings, always=self.trust is Trust.REPLACED)
+        return ""
 
     # What can be done with it
 

@@ -183,6 +183,7 @@ def session(
     options, trainer, state, origin = decided.options, decided.trainer, decided.state, {}
     problem = build(experiment, options)
     training, about = problem.training, _unchanged(before, recorded(experiment, options))
+    about |= _history(resumed, about["sources"]) if resumed else {}
     # It may raise, so before anything is written.
     trainer = trainer or training.trainer(key=run_keys(options.training.seed)[1])
     if resumed is None and state is None:
@@ -256,6 +257,13 @@ def _unchanged(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     if before["sources"] != now["sources"]:
         raise UserError("The code or data to train on were changed while this began. Start again.")
     return now
+
+
+def _history(resumed: Run, now: dict[str, Any]) -> dict[str, Any]:
+    """Return the hashes of other code or data on which a run was trained before, if there were any."""
+    then, before = resumed.recorded.get("sources", now), resumed.recorded.get("before", [])
+    before = [*(before if isinstance(before, list) else ()), *([then] if then != now else ())]
+    return {"before": before} if before else {}
 
 
 def _rewind(run: Run, step: int, rows: Iterable[Row], *, is_new: bool) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._words.errors import UserError, named
+from .._words.errors import UserError, as_options, named
 from .._words.paths import expanded
 from .options import flat
 
@@ -35,6 +35,7 @@ class Trust(enum.Enum):
 
     NEARBY = enum.auto()  # code below the working directory, if nothing has changed since training
     NAMED = enum.auto()  # code anywhere, since the reader named it, if nothing has changed
+    REPLACED = enum.auto()  # code that the reader named in place of the run's, if nothing else has changed
     ALL = enum.auto()
 
 
@@ -50,6 +51,11 @@ class Source(NamedTuple):
     option: str
     spec: str
     is_code: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the option on the command line."""
+        return self.option.rpartition(".")[2]
 
     @property
     def file(self) -> Path | None:
@@ -111,7 +117,7 @@ def check_near(
     if file is None:
         raise UntrustedError(
             f"{told} names code that is not there or cannot be found: {source.spec}. Restore it, or say "
-            f"where it is with {named(source.option)}."
+            f"where it is with {named(source.name)}."
         )
     is_foreign = folder is not None and not here.is_relative_to(folder.resolve())
     has_come_along = is_foreign and folder is not None and file.resolve().is_relative_to(folder.resolve())
@@ -120,47 +126,69 @@ def check_near(
     where = place if has_come_along else f"outside the working directory {here}"
     raise UntrustedError(
         f"{told} names code {where}: {source.spec}. Reading a run should not run somebody's code, so nothing "
-        f"was run. If you trust it, add {named('trust')}, or name it with {named(source.option)}."
+        f"was run. If you trust it, add {named('trust')}, or name it with {named(source.name)}."
     )
 
 
-def named_again(experiment: "AbstractExperiment", options: Any) -> str:
-    """Return the words that name code again on the command line, where it would be asked for."""
+def named_again(experiment: "AbstractExperiment", options: Any, *, always: bool = False) -> str:
+    """Return the words that name code again on the command line, if it would be asked for, or `always`."""
     words = ""
     for source in experiment.sources(options):
         try:
             check_near(source, "")
+            is_asked_for = always and source.is_code
         except UntrustedError:
-            words += f" {named(source.option)} {shlex.quote(source.spec)}"
+            is_asked_for = True
+        words += as_options(f" {named(source.name)} {shlex.quote(source.spec)}") if is_asked_for else ""
     return words
 
 
 def with_code(run: "Run", spec: str) -> "Run":
     """Return a run with other code in the option that names some; naming it is trusting it."""
-    names = [source.option for source in run.experiment.sources(run.settings) if source.is_code]
-    if not names:
+    code = _first_code(run)
+    if code is None:
         raise UserError(
             f"{run.path} is a run of {run.experiment.name!r}, whose options name no code: leave "
             f"{named('density')} out."
         )
-    options = run.experiment.settled(dataclasses.replace(run.settings, **{names[0]: spec}))[0]
+    options = run.experiment.settled(_with_option(run.settings, code.option.split("."), spec))[0]
     config = run.config | {"options": dataclasses.asdict(options)}
-    return dataclasses.replace(run, config=config, trust=Trust.ALL)
+    return dataclasses.replace(run, config=config).with_trust(Trust.REPLACED)
+
+
+def _first_code(run: "Run") -> Source | None:
+    return next((source for source in run.experiment.sources(run.settings) if source.is_code), None)
+
+
+def _with_option(options: Any, names: list[str], value: str) -> Any:
+    first, *inner = names
+    new = _with_option(getattr(options, first), inner, value) if inner else value
+    return dataclasses.replace(options, **{first: new})
 
 
 def check_sources(run: "Run") -> list[str]:
     """Raise if a run asks for code that its reader has not allowed; return what the reader should know."""
     sources = run.experiment.sources(run.settings)
-    if run.trust is Trust.NEARBY:
+    replaced = _first_code(run) if run.trust is Trust.REPLACED else None
+    if run.trust in (Trust.NEARBY, Trust.REPLACED):
         for source in sources:
-            check_near(source, str(run.path), run.path)
+            if source != replaced:
+                check_near(source, str(run.path), run.path)
     then = run.recorded
-    differing = [text for source in sources if (text := _difference(run, source, then.get("sources")))]
-    if edited := _edited(run, then):
-        differing.append(f"The options of {run.path} are no longer those of its training: {edited}")
-    if differing and run.trust is not Trust.ALL:
-        raise UntrustedError(f"{differing[0]}. Restore it, or go on all the same with {named('trust')}.")
-    notes = [f"{text}." for text in differing]
+    differing = {source.option: _difference(run, source, then.get("sources")) for source in sources}
+    noted = [text for option, text in differing.items() if text and replaced and option == replaced.option]
+    refused = [text for text in differing.values() if text and text not in noted]
+    edited = _edited(run, then)
+    told = f"The options of {run.path} are no longer those of its training"
+    if replaced and (text := edited.pop(replaced.option, None)):
+        noted.append(f"{told}: {text}")
+    if edited:
+        refused.append(f"{told}: {', '.join(edited.values())}")
+    if refused and run.trust is not Trust.ALL:
+        raise UntrustedError(f"{refused[0]}. Restore it, or go on all the same with {named('trust')}.")
+    notes = [f"{text}." for text in noted + refused]
+    if then.get("before"):
+        notes.append(f"{run.path} was resumed with other code or data than it began with.")
     if sources and run.has_checkpoints and not isinstance(then.get("sources"), dict):
         names = " and ".join(source.spec for source in sources)
         notes.append(
@@ -183,8 +211,8 @@ def _difference(run: "Run", source: Source, then: Any) -> str | None:
     )
 
 
-def _edited(run: "Run", then: Mapping[str, Any]) -> str | None:
-    """Return the options that are not those of the training; those of its length may change."""
+def _edited(run: "Run", then: Mapping[str, Any]) -> dict[str, str]:
+    """Return what differs in options from those of the training; those of its length may change."""
     now, free = comparable(run.experiment, run.settings), run.experiment.may_change(run.settings)
     known = [then[name] for name in ("options", "concluded") if isinstance(then.get(name), dict)]
     # Options that only one of two versions of pathgrad has are not compared.
@@ -193,9 +221,8 @@ def _edited(run: "Run", then: Mapping[str, Any]) -> str | None:
         for name, value in now.items()
         if name not in free
     ]
-    texts = [
-        f"{named(name.rpartition('.')[2])} is {value}, trained with {before[0]}"
+    return {
+        name: f"{named(name.rpartition('.')[2])} is {value}, trained with {before[0]}"
         for name, before, value in differing
         if before and value not in before
-    ]
-    return ", ".join(texts) or None
+    }
