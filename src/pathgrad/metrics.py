@@ -65,6 +65,8 @@ def _checked(log_weight: Any) -> Float[Array, "draws *batch"]:
         raise ValueError(
             f"`log_weight` must have an entry for each draw, and at least one, got shape {array.shape}."
         )
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(jnp.result_type(float))
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"`log_weight` must be floating-point numbers, got {array.dtype}.")
     return array

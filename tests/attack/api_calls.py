@@ -1,5 +1,6 @@
 """Right calls of everything public, and wrong values of their arguments."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,17 @@ DATA = pg.Data(np.zeros((4, 2)))
 ADAM = pg.FirstOrder(optax.adam(1e-3))
 NAN, INF = math.nan, math.inf
 
+
+@dataclasses.dataclass
+class Unhashable:
+    """A target that JAX cannot compile."""
+
+    scale: float = 1.0
+
+    def log_prob(self, x):
+        return normal(x)
+
+
 # Wrong values, by what is asked for.
 NOT_WHOLE = [1.5, "3", NAN, 1j, [1], np.float64(2.0), True, object()]
 COUNT = [*NOT_WHOLE, 0, -1, None]
@@ -34,6 +46,7 @@ MAYBE_COUNT = COUNT[:-1]
 FROM_ZERO = [*NOT_WHOLE, -1]
 NUMBER = ["a", None, 1j, [1.0, 2.0], NAN, INF, object()]
 POSITIVE = [*NUMBER, 0.0, -1.0]
+POSITIVE_OR_OFF = [v for v in POSITIVE if v is not INF]
 NOT_NEGATIVE = [*NUMBER, -1.0]
 SECONDS = ["a", 1j, [1.0, 2.0], NAN, object(), 0.0, -1.0, -INF]
 SHARE = [*NUMBER, 0.0, 1.0, -0.5]
@@ -44,7 +57,7 @@ ARRAY = ["a", None, np.array([1j]), object(), {"a": 1}]
 FUNCTION = [3, "tanh", [1]]
 OBJECT = [3, "flow", object(), [1]]
 A_FLOW = [*OBJECT, None, pg.Flow, TARGET]
-A_TARGET = [*OBJECT, None, normal, pg.LogDensity]
+A_TARGET = [*OBJECT, None, normal, pg.LogDensity, Unhashable()]
 A_FITTING_TARGET = [*A_TARGET, pg.LogDensity(normal, (3,))]
 WORD = ["no such", 3, None, ["x"]]
 PATH = [3, 1.5, [1]]
@@ -176,8 +189,8 @@ CALLS: dict[str, Row] = {
         draws_per_parameter=[*POSITIVE, 1.0],
         max_draws_per_parameter=[*POSITIVE[2:], 1.0],
         damping=POSITIVE,
-        trust=POSITIVE,
-        clip=POSITIVE,
+        trust=POSITIVE_OR_OFF,
+        clip=POSITIVE_OR_OFF,
         trials=MAYBE_COUNT,
         chunk=MAYBE_COUNT,
         max_parameters=MAYBE_COUNT,
@@ -374,7 +387,7 @@ CALLS: dict[str, Row] = {
         objective=[*A_FITTING_TARGET[:4], *A_FITTING_TARGET[5:]],
         key=ONE_KEY,
         steps=FROM_ZERO,
-        max_seconds=SECONDS,
+        max_seconds=[v for v in SECONDS if v != 0.0],
         method=[*OBJECT, optax.adam(1e-3)],
         n=MAYBE_COUNT,
         estimator=[*OBJECT, pg.PathGradient],
@@ -477,7 +490,7 @@ CALLS: dict[str, Row] = {
         {"experiment": "toy"},
         experiment=[3, None, "no such"],
         out=PATH,
-        checkpoint_seconds=[v for v in NOT_NEGATIVE if v is not None],
+        checkpoint_seconds=[v for v in NOT_NEGATIVE if v is not None and v is not INF],
     ),
     "warm_start": row(
         pg.warm_start,

@@ -3,6 +3,8 @@
 # They are kinder than the annotations promise.
 # pyright: reportArgumentType=false
 
+import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -40,6 +42,15 @@ def _drawn_by_rbg(shape: tuple[int, ...]) -> bool:
         jax.config.update("jax_default_prng_impl", old)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Frozen:
+    scale: float
+
+    def log_prob(self, x: jax.Array) -> jax.Array:
+        return -0.5 * jnp.sum((x / self.scale) ** 2)
+
+
+_SHIFT = pg.Affine([0.0, 0.0], [0.0, 0.0])
 _NONE = {"x": np.zeros((9, 2)), "log_weight": np.zeros(9)}
 _MEANS = np.zeros((3, 2))
 TWO = FLOW.sample(key=KEY, n=2)
@@ -66,6 +77,17 @@ CASES: dict[str, Callable[[], bool]] = {
         and pg.NormalMixture.at(_MEANS, np.ones((3, 2))).log_scales.shape == (3, 2)
     ),
     "an old key of another implementation": lambda: _drawn_by_rbg((2,)),
+    "no limit of a step": lambda: pg.GaussNewton(trust=math.inf, clip=math.inf).clip == math.inf,
+    "no time left": lambda: pg.fit(FREE, TARGET, key=KEY, max_seconds=0).stopped is pg.Stop.TIME_USED_UP,
+    "transforms from an iterator": lambda: (
+        len(pg.Flow(FREE.base, reversed([_SHIFT, _SHIFT])).transforms) == 2
+    ),
+    "an array as shape": lambda: (
+        pg.StandardNormal(np.array([2, 3])).shape == pg.StandardNormal(jnp.array([2, 3])).shape == (2, 3)
+    ),
+    "a NumPy truth": lambda: pg.Recipe(defence=np.bool_(True)).defence is True,
+    "whole numbers as log-weights": lambda: float(pg.metrics.ess([0, 0, 0])) == 1,
+    "a target that is a frozen dataclass": lambda: pg.evaluate(FLOW, _Frozen(2.0), key=KEY, n=64).ess > 0,
     "NumPy integers in a fit": lambda: (
         int(pg.fit(FREE, TARGET, key=OLD_KEY, steps=np.int64(2), n=np.int64(8)).state.step) == 2
     ),

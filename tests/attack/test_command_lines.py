@@ -137,7 +137,6 @@ OPTIONS = {
 # Without an option, or with files that are not what they should be.
 OTHERS = {
     "train toy --checkpoint-seconds nan": "must be a number of seconds, zero or more",
-    "train toy --checkpoint-seconds inf": "must be a number of seconds, zero or more",
     "train toy --checkpoint-seconds -1": "must be a number of seconds, zero or more",
     "evalute good": "Did you mean 'evaluate'?",
     "train": "`train` needs a second word",

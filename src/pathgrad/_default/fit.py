@@ -15,7 +15,7 @@ from .._train.fit import Fit, fit_model
 from .._train.method import AbstractMethod
 from .._train.progress import progress as shown
 from .._train.state import TrainState
-from .._words.arguments import instance, limit
+from .._words.arguments import instance, number
 from .._words.errors import ArgumentError, named
 from .._words.keys import one_key
 from .clock import Clock
@@ -120,7 +120,9 @@ def fit_target(
     progress: bool = False,
 ) -> TargetFit:
     """Fit a density, as `fit(target)` does."""
-    seconds = limit("max_seconds", max_seconds) or _SECONDS
+    seconds = _SECONDS
+    if max_seconds is not None:
+        seconds = number("max_seconds", max_seconds, lambda x: x > 0, "positive")
     instance("recipe", recipe, Recipe, "a `Recipe`")
     with shown("warm start", visible=progress) as show:
         pipeline = Pipeline(

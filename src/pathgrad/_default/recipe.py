@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .._flow.flow import Flow
 from .._train.warm_start.warm_start import WarmStart, warm_start
 from .._words.arguments import function, instance, shown, whole_or_none
-from .._words.arrays import doubles
+from .._words.arrays import real_array
 from .._words.errors import ArgumentError, named
 from .kinds import Kind
 from .plan import Plan
@@ -54,7 +56,8 @@ class Recipe:
         for name in ("n", "first", "rounds", "look_draws"):
             object.__setattr__(self, name, whole_or_none(name, getattr(self, name)))
         for name in ("defence", "mode_search", *(["double"] if self.double is not None else [])):
-            instance(name, getattr(self, name), bool, "`True` or `False`")
+            instance(name, getattr(self, name), (bool, np.bool_), "`True` or `False`")
+            object.__setattr__(self, name, bool(getattr(self, name)))
         if self.warm_start is not None:
             function("warm_start", self.warm_start, "warm_start(target, key=..., ...)")
         if self.flow is not None:
@@ -64,7 +67,7 @@ class Recipe:
         for name in ("start", "draws"):
             # By name, what they mean depends on the target.
             if getattr(self, name) is not None and not isinstance(getattr(self, name), Mapping):
-                doubles(name, getattr(self, name))
+                real_array(name, getattr(self, name))
         kinds = self.kinds or ()
         if not isinstance(kinds, Sequence) or not all(isinstance(kind, Kind) for kind in kinds):
             raise ArgumentError(

@@ -1,7 +1,7 @@
 """Flows: a base followed by transforms, a density that can be sampled and evaluated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -53,9 +53,9 @@ class Flow(eqx.Module):
     base: AbstractBase
     transforms: tuple[AbstractTransform, ...]
 
-    def __init__(self, base: AbstractBase, transforms: Sequence[AbstractTransform] = ()) -> None:
+    def __init__(self, base: AbstractBase, transforms: Iterable[AbstractTransform] = ()) -> None:
         """Compose a flow. Without transforms it is the base itself."""
-        if isinstance(transforms, AbstractTransform) or not isinstance(transforms, Sequence):
+        if isinstance(transforms, AbstractTransform) or not isinstance(transforms, Iterable):
             raise ArgumentError(
                 f"{named('transforms')} must be a list of transforms, such as `[CNF(field)]`, got "
                 f"{shown(transforms)}."

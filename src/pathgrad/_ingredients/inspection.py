@@ -39,6 +39,7 @@ def shape_of(target: Any) -> tuple[int, ...]:
 
 def inspect_target(target: Target, shape: tuple[int, ...]) -> None:
     """Raise, with a remedy, if a target returns no number, has no gradient, or reads beyond an array."""
+    check_is_target(target, shape)
     if not isinstance(target, LogDensity):  # which has looked already
         check_density(target.log_prob, shape)
     _check_gradient(target, jnp.zeros(shape))

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.tree_util import all_leaves
 from jaxtyping import Array, Float
 
 from .._words.arguments import function, shape_of_point, shown
@@ -102,6 +103,19 @@ def check_is_target(target: Any, shape: tuple[int, ...] | str = "(dim,)", name: 
         if callable(target) and not isinstance(target, type):
             what, remedy = "a bare function", f"such as `LogDensity({_name_of(target)}, shape={shape})`"
         raise ArgumentError(f"{named(name)} must be an object with `log_prob(x)`, {remedy}; got {what}.")
+    if all_leaves([target]) and not _is_hashable(target):
+        raise ArgumentError(
+            f"The {named(name)}, a {type(target).__name__}, cannot be compiled, since it has no hash. Make "
+            "its class an `equinox.Module`, or `@dataclass(frozen=True)` if it holds no arrays."
+        )
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def check_target(target: Any, shape: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._words.arrays import doubles
+from .._words.arrays import real_array
 from .._words.errors import ArgumentError, named
 from .._words.tree import over_draws
 
@@ -87,8 +87,7 @@ def named_values(target: Any, x: Any) -> dict[str, np.ndarray]:
 
     They are computed in the precision of the draws.
     """
-    doubles("x", x)
-    x = np.asarray(x)
+    x = real_array("x", x)
     if not x.ndim:
         raise ArgumentError(f"{named('x')} must be draws, batch axis first, got the single number {x}.")
     if not isinstance(target, AbstractNamedTarget):

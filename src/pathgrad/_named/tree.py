@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._ingredients.target import LogDensity
 from .._words.arguments import function
-from .._words.arrays import doubles
+from .._words.arrays import real_array
 from .._words.errors import ArgumentError, named
 from .abstract import AbstractNamedTarget, shapes_of, size_of
 
@@ -95,7 +95,7 @@ def from_pytree(
     if not placed:
         raise ArgumentError(f"The {named('example')} has no arrays, and so no coordinates.")
     for _, leaf in placed:
-        doubles("example", leaf)
+        real_array("example", leaf)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") or "x" for path, _ in placed]
     leaves = tuple((name, np.shape(leaf)) for name, (_, leaf) in zip(names, placed, strict=True))
     made = TreeTarget(log_prob, constrain, unconstrain, leaves, structure, leaves)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -53,13 +54,14 @@ class Group:
         return self.label.removeprefix(self.method).lstrip(", ")
 
 
-def find_runs(paths: Sequence[Path]) -> list[Path]:
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Return the run directories among the paths and in the folders among them, each once."""
-    if isinstance(paths, str | Path) or not isinstance(paths, Sequence):
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise ArgumentError(f"{named('paths')} must be a list of directories, got {shown(paths)}.")
-    for path in paths:
-        instance("paths", path, (str, Path), "a list of directories")
-    paths = [Path(path) for path in paths]
+    given = list(paths)
+    for path in given:
+        instance("paths", path, (str, os.PathLike), "a list of directories")
+    paths = [Path(path) for path in given]
     if not paths:
         raise UserError("No run was given. Name at least one run directory, or a folder of runs.")
     runs: dict[Path, Path] = {}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import shlex
 import zipfile
 from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ class Run:
     @classmethod
     def open(
         cls,
-        path: Path | str,
+        path: str | os.PathLike[str],
         experiment: AbstractExperiment | None = None,
         *,
         trust: bool = False,

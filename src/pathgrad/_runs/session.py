@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from .._train.progress import at_first_use, report
 from .._train.row import Row
 from .._train.state import TrainState
 from .._train.trainer import Trainer, TrainingDiverged
-from .._words.arguments import instance, not_negative, path_of
+from .._words.arguments import instance, limit, path_of
 from .._words.errors import ArgumentError, UserError, check_seconds, named
 from .checkpoint import DamagedCheckpoint, read_header
 from .experiment import AbstractExperiment, Decided, build, find_experiment
@@ -35,7 +36,7 @@ def train(
     experiment: str | AbstractExperiment,
     options: Any = None,
     *,
-    out: Path | str | None = None,
+    out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     checkpoint_seconds: float | None = None,
@@ -66,8 +67,7 @@ def train(
         experiment = find_experiment(experiment)
     instance("experiment", experiment, AbstractExperiment, "the name of an experiment, or an experiment")
     out = None if out is None else path_of("out", out)
-    if checkpoint_seconds is not None:
-        checkpoint_seconds = not_negative("checkpoint_seconds", checkpoint_seconds)
+    checkpoint_seconds = limit("checkpoint_seconds", checkpoint_seconds)
     if resume and out is None:
         raise UserError(f"No run to resume was given. Name its directory with {named('out')}.")
     stored = Run.open(out, experiment, trust=trust) if resume and out is not None else None
@@ -158,7 +158,7 @@ class Session:
 def session(
     experiment: AbstractExperiment,
     options: Any,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     resumed: Run | None = None,
     overwrite: bool = False,
@@ -171,7 +171,7 @@ def session(
     its progress, and `note` what it found.
     """
     instance("experiment", experiment, AbstractExperiment, "an experiment")
-    instance("out", out, Path, "a directory, as a `Path`")
+    out = path_of("out", out)
     decided = Decided(_settled(experiment, options, resumed))
     before = recorded(experiment, decided.options)
     if resumed is None:

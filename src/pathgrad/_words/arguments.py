@@ -5,6 +5,7 @@ Neither JAX nor NumPy here: options that are only read are checked by the same r
 
 import math
 import operator
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,8 @@ def positive(name: str, value: Any) -> float:
 
 
 def limit(name: str, value: Any) -> float | None:
-    """Return a positive number, which may be infinite, or `None`, which means no limit."""
-    return None if value is None else number(name, value, lambda x: x > 0, "positive")
+    """Return a number that is zero or above, and may be infinite, or `None`, which means no limit."""
+    return None if value is None else number(name, value, lambda x: x >= 0, "zero or above")
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -98,7 +99,7 @@ def shape_of_point(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape of a point as a tuple; a single number is that of a vector, as in NumPy."""
     if not isinstance(value, tuple | list):
         try:
-            value = (operator.index(value),)
+            value = tuple(value) if getattr(value, "ndim", 0) == 1 else (operator.index(value),)
         except TypeError:
             raise ArgumentError(f"{named(name)} must be a shape, such as (2,), got {shown(value)}.") from None
     try:
@@ -124,7 +125,7 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], example: str)
 
 def path_of(name: str, value: Any) -> Path:
     """Return a path, also from a string."""
-    instance(name, value, (str, Path), "a path")
+    instance(name, value, (str, os.PathLike), "a path")
     return Path(value)
 
 

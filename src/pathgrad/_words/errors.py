@@ -4,7 +4,6 @@ A message may name an argument: `time_kernels` in Python, but an option with das
 the library only marks the name, and the code that shows the message writes it in the form the reader needs.
 """
 
-import math
 import re
 
 # From Unicode's private-use area: no file name and no text from a user contains them by accident.
@@ -59,7 +58,7 @@ def check_at_most(most: int, **arguments: int | None) -> None:
 
 
 def check_seconds(**arguments: float) -> None:
-    """Raise an `ArgumentError` for arguments that are no span of time: negative, infinite or NaN."""
+    """Raise an `ArgumentError` for arguments that are no span of time: negative or NaN."""
     for name, value in arguments.items():
-        if not 0 <= value < math.inf:
+        if not value >= 0:
             raise ArgumentError(f"{named(name)} must be a number of seconds, zero or more, got {value}.")

@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 
 from ..._gradients.objectives import ReverseKL
-from ..._words.arguments import positive, whole_or_none
+from ..._words.arguments import number, positive, whole_or_none
 from ..._words.errors import ArgumentError, UserError, named
 from ..method import AbstractMethod
 from .runner import GaussNewtonRunner, GaussNewtonState
@@ -57,8 +57,10 @@ class GaussNewton(AbstractMethod):
     max_parameters: int = 10_000
 
     def __check_init__(self):
-        for name in ("draws_per_parameter", "damping", "trust", "clip"):
+        for name in ("draws_per_parameter", "damping"):
             positive(name, getattr(self, name))
+        for name in ("trust", "clip"):  # infinity: no limit
+            number(name, getattr(self, name), lambda x: x > 0, "positive")
         for name in ("trials", "max_parameters", "chunk"):
             whole_or_none(name, getattr(self, name))
         if self.max_draws_per_parameter is not None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from ..._flow.transforms import FullAffine, LowRankAffine
 from ..._ingredients.target import Target, check_is_target
 from ..._named.given import points_of, start_of
-from ..._words.arguments import number, whole_or_none
+from ..._words.arguments import limit, whole_or_none
 from ..._words.arrays import doubles
 from ..._words.errors import ArgumentError, named
 from ..._words.keys import one_key
@@ -108,8 +108,7 @@ def warm_start(
     """
     check_is_target(target)
     key, dim, cut = one_key(key), whole_or_none("dim", dim), whole_or_none("cut", cut, 0)
-    if max_seconds is not None:
-        max_seconds = number("max_seconds", max_seconds, lambda x: x >= 0, "zero or above")
+    max_seconds = limit("max_seconds", max_seconds)
     start, draws = start_of(target, start), points_of(target, draws, "draws")
     start = None if start is None else doubles("start", start)
     draws = None if draws is None else doubles("draws", draws)
