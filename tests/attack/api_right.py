@@ -6,6 +6,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import PurePath
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,16 @@ def _drawn_by_rbg(shape: tuple[int, ...]) -> bool:
         return pg.StandardNormal(shape).draw(key=any_keys(jax.random.PRNGKey(0)))[0].shape == shape
     finally:
         jax.config.update("jax_default_prng_impl", old)
+
+
+def _is_not_there(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except pg.ArgumentError:
+        return False
+    except pg.UserError as error:
+        return "no run" in str(error)
+    return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +96,8 @@ CASES: dict[str, Callable[[], bool]] = {
     "an array as shape": lambda: (
         pg.StandardNormal(np.array([2, 3])).shape == pg.StandardNormal(jnp.array([2, 3])).shape == (2, 3)
     ),
+    "paths of any kind": lambda: _is_not_there(lambda: pg.find_runs(iter([PurePath("no run")]))),
+    "a path without a disk": lambda: _is_not_there(lambda: pg.Run.open(PurePath("no run"))),
     "a NumPy truth": lambda: pg.Recipe(defence=np.bool_(True)).defence is True,
     "whole numbers as log-weights": lambda: float(pg.metrics.ess([0, 0, 0])) == 1,
     "a target that is a frozen dataclass": lambda: pg.evaluate(FLOW, _Frozen(2.0), key=KEY, n=64).ess > 0,
