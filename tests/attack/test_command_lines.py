@@ -137,6 +137,10 @@ OPTIONS = {
 # Without an option, or with files that are not what they should be.
 OTHERS = {
     "train toy --checkpoint-seconds nan": "must be a number of seconds, zero or more",
+    "train vae --cnfs 0 --width 8": "--width would have no effect: --cnfs is 0",
+    "train vae --preset tiny --channels 8": "--channels would have no effect: --networks is mlp",
+    "train vae --networks published --hidden 8": "--hidden would have no effect: --networks is published",
+    "train vae --shifts 0 --augment-until 0.5": "--augment-until would have no effect: --shifts is 0",
     "train toy --checkpoint-seconds -1": "must be a number of seconds, zero or more",
     "evalute good": "Did you mean 'evaluate'?",
     "train": "`train` needs a second word",

@@ -59,11 +59,9 @@ class Processes:
 
     def _check(self) -> None:
         check_at_least_one(processes=self.processes)
-        if self.coordinator is None:
-            raise UserError("Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345.")
-        if not self.coordinator.rpartition(":")[2].isdigit():
-            wanted = "--coordinator HOST:PORT, such as 10.0.0.1:12345"
-            raise UserError(f"Several processes need {wanted}; got {self.coordinator}.")
+        if self.coordinator is None or not self.coordinator.rpartition(":")[2].isdigit():
+            got = "" if self.coordinator is None else f"; got {self.coordinator}"
+            raise UserError(f"Several processes need --coordinator HOST:PORT, such as 10.0.0.1:12345{got}.")
         if _launched_together():  # the launcher also sets the number of processes and their ids
             return
         if self.processes is None or self.process_id is None:

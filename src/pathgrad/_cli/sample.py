@@ -79,7 +79,10 @@ def _write_arviz(opened: pg.Run, target: Any, arrays: dict[str, np.ndarray], out
     said = None if opened.verdict is None else opened.verdict.sentence(opened.evaluation)
     made = pg.to_arviz(target, arrays, verdict=said)
     # Complete before it is there. (The library for such files needs a path, and locks it.)
-    with writing(out), tempfile.TemporaryDirectory() as folder:
+    with (
+        writing(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as folder,
+    ):
         made.to_netcdf(str(Path(folder) / out.name))
         with (Path(folder) / out.name).open("rb") as file:
             write_atomically(out, iter(lambda: file.read(2**20), b""))

@@ -21,7 +21,7 @@ from .._words.arguments import path_of
 from .._words.errors import UserError
 from .experiment import AbstractExperiment, OptionsTable, build, find_experiment
 from .rundir import RunDir, RunError
-from .sources import Trust, check_sources, named_again, with_code
+from .sources import Trust, allowed_again, check_sources, with_code
 from .status import Status, status_of
 from .warnings import warnings_of
 
@@ -265,14 +265,7 @@ class Run:
     @property
     def named_again(self) -> str:
         """What to add to a command if what this run's reader has allowed will be asked for again."""
-        if self.trust is Trust.ALL:
-            try:
-                _ = dataclasses.replace(self, trust=Trust.NEARBY).notes
-            except UserError:
-                return " --trust"
-        if self.trust in (Trust.NAMED, Trust.REPLACED):
-            return named_again(self.experiment, self.settings, always=self.trust is Trust.REPLACED)
-        return ""
+        return allowed_again(self)
 
     # What can be done with it
 

@@ -143,6 +143,18 @@ def named_again(experiment: "AbstractExperiment", options: Any, *, always: bool 
     return words
 
 
+def allowed_again(run: "Run") -> str:
+    """Return the words that allow again what the reader of a run has allowed, where it would be asked for."""
+    if run.trust is Trust.ALL:
+        try:
+            check_sources(dataclasses.replace(run, trust=Trust.NEARBY))
+        except UserError:
+            return " --trust"
+    if run.trust in (Trust.NAMED, Trust.REPLACED):
+        return named_again(run.experiment, run.settings, always=run.trust is Trust.REPLACED)
+    return ""
+
+
 def with_code(run: "Run", spec: str) -> "Run":
     """Return a run with other code in the option that names some; naming it is trusting it."""
     code = _first_code(run)

@@ -18,14 +18,13 @@ from .provenance import provenance
 from .run import Run
 from .status import lost_checkpoints
 
+_MOST_REFINED = 1000  # finer solves would show rounding
+
 
 def newest_meta(run: Run) -> Any:
     """Return what the last checkpoint says about the training; `None` if there is none."""
     newest = run.directory.checkpoints.newest()
     return None if newest is None else read_header(newest).meta
-
-
-_MOST_REFINED = 1000  # finer solves would show rounding
 
 
 def trained(run: Run) -> Trained:

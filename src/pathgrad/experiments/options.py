@@ -6,6 +6,8 @@ from typing import Any, Literal
 from pathgrad._words.errors import named
 
 Estimator = Literal["path", "total", "two-copy"]
+# Options of Adam's steps alone.
+ADAM = ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "average", "block")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +76,7 @@ class TrainOptions:
     def unused(self) -> dict[str, str]:
         """Options that the optimiser does not look at, and why."""
         if self.optimizer == "gauss-newton":
-            names = [
-                "estimator",
-                "batch",
-                "learning_rate",
-                "beta1",
-                "beta2",
-                "decay",
-                "clip",
-                "average",
-                "block",
-            ]
-            return dict.fromkeys(names, f"{named('optimizer')} is gauss-newton")
+            return dict.fromkeys(("estimator", *ADAM), f"{named('optimizer')} is gauss-newton")
         if not self.newton_steps:
             return {"draws_per_parameter": f"{named('optimizer')} is {self.optimizer}"}
         return {}
@@ -99,8 +90,8 @@ class TrainOptions:
 def unused_of(flow: Any) -> dict[str, str]:
     """Return the options of a flow that its other options make void, and why."""
     void = {}
-    if (divergence := getattr(flow, "divergence", "hutchinson")) != "hutchinson":
-        void["probes"] = f"{named('divergence')} is {divergence}"
+    if hasattr(flow, "probes") and flow.divergence != "hutchinson":
+        void["probes"] = f"{named('divergence')} is {flow.divergence}"
     if (solver := getattr(flow, "solver", None)) is not None:
         void["tolerance" if solver == "rk4" else "solver_steps"] = f"{named('solver')} is {solver}"
     return void

@@ -8,7 +8,7 @@ import pathgrad as pg
 from pathgrad._numbers.measured import MEASURED
 from pathgrad._numbers.verdict import read_verdict
 
-from ..options import method_of, unused_of
+from ..options import ADAM, method_of, unused_of
 from . import words
 
 _ESS = pg.Quantity(
@@ -29,7 +29,6 @@ _KNOWN = pg.Quantity("log_z_known", "known log Z", "{:.5f}")
 
 # Options that define a method, and options that only Adam uses.
 _METHOD = ("training.optimizer", "training.estimator", "training.newton_steps")
-_ADAM = ("batch", "learning_rate", "beta1", "beta2", "decay", "clip", "average", "block")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +103,7 @@ class AbstractFlowExperiment(pg.AbstractExperiment):
         """Return the options that runs of one group share, without those that their optimiser ignores."""
         shared, unused = super().alike(options), ()
         if shared.get("training.optimizer") == "gauss-newton":
-            unused = (*_ADAM, "estimator", "newton_steps")
+            unused = (*ADAM, "estimator", "newton_steps")
         elif not shared.get("training.newton_steps"):
             unused = ("draws_per_parameter",)
         return {name: value for name, value in shared.items() if name.removeprefix("training.") not in unused}

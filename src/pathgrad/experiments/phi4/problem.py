@@ -19,8 +19,8 @@ from .theory import Phi4
 
 # Solver steps per period of the fastest time kernel. With fewer than two the solver cannot resolve it, and
 # training goes wrong silently, because the density of the flow is wrong.
-_TABLES = 8  # numbers for each site, before there are any draws
 _STEPS_A_PERIOD, _FEWEST_A_PERIOD, _FEWEST = 4, 2, 6
+_TABLES = 8  # numbers for each site, before there are any draws
 
 
 def solver_steps(options: LatticeFlowOptions) -> int:

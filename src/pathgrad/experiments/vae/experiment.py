@@ -32,6 +32,8 @@ _COSTS = (
     pg.Quantity("seconds", "training, s", "{:.1f}"),
     pg.Quantity("skipped", "skipped", "count"),
 )
+# Options that other networks than the compact ones do not have.
+_VOID = {"mlp": ("channels", "blocks", "fine_channels"), "published": ("blocks", "fine_channels", "hidden")}
 
 
 class VaeExperiment(pg.AbstractExperiment):
@@ -82,12 +84,19 @@ class VaeExperiment(pg.AbstractExperiment):
         return AutoencoderProblem(options)
 
     def unused(self, options: AutoencoderOptions) -> Mapping[str, str]:
-        """Return the options of the posterior that others make void."""
-        flow, noise = options.flow, f"{pg.named('divergence')} is {options.flow.divergence}"
-        more = {"noise": noise} if flow.divergence != "hutchinson" else {}
+        """Return the options that others make void."""
+        flow, kind = options.flow, options.network.networks
+        void = dict.fromkeys(_VOID.get(kind, ()), f"{pg.named('networks')} is {kind}")
+        if not options.training.shifts:
+            void["augment_until"] = f"{pg.named('shifts')} is 0"
+        if not flow.cnfs:
+            names = [field.name for field in dataclasses.fields(flow) if field.name != "cnfs"]
+            return void | dict.fromkeys(names, f"{pg.named('cnfs')} is 0")
+        if flow.divergence != "hutchinson":
+            void["noise"] = f"{pg.named('divergence')} is {flow.divergence}"
         if flow.field == "gates":
-            more |= dict.fromkeys(("rank", "activation"), f"{pg.named('field')} is gates")
-        return unused_of(flow) | more
+            void |= dict.fromkeys(("rank", "activation"), f"{pg.named('field')} is gates")
+        return void | unused_of(flow)
 
     def may_change(self, options: AutoencoderOptions) -> tuple[str, ...]:
         return "training.epochs", "training.patience", "training.max_seconds", "data"
