@@ -13,6 +13,7 @@ import jax.random as jr
 
 import pathgrad as pg
 from pathgrad._runs.files import write_atomically
+from pathgrad._runs.machine import check_devices
 from pathgrad._runs.provenance import provenance
 
 from .fit_numbers import measured
@@ -28,6 +29,7 @@ def main(words: list[str]) -> None:
     """Do the job that the only argument describes, in JSON."""
     job = FitJob(**json.loads(words[0]))
     try:
+        check_devices()
         record = done(job)
     except pg.UserError as error:
         raise SystemExit(f"{job.target}, seed {job.seed}: {error}") from error

@@ -11,11 +11,11 @@ import pathgrad as pg
 from pathgrad import _bench
 from pathgrad._bench.options import MeasureOptions
 from pathgrad._bench.record import Record, duration, number, stopwatch, write_spread
+from pathgrad._runs.machine import check_devices
 from pathgrad._runs.provenance import provenance
 
 from . import bench_targets
 from .arguments import check_used, given_words, option_fields, parse, with_first_word
-from .processes import check_devices
 from .tables import print_table
 
 _JSON = "Print one JSON object instead of a table. (Progress goes to stderr.)"

@@ -12,8 +12,8 @@ from typing import Annotated
 import tyro
 
 import pathgrad as pg
+from pathgrad._runs.machine import check_devices
 from pathgrad._words.errors import UserError, as_options, check_at_least_one
-from pathgrad._words.text import first_line
 
 from .failures import explained
 
@@ -89,21 +89,6 @@ class Processes:
         except BaseException as error:
             # A normal exit waits for the other processes, which may be waiting for this one.
             _end(error, again)
-
-
-def check_devices() -> None:
-    """Raise a `UserError` unless JAX has something to compute on."""
-    try:
-        pg.devices.number_in_all()
-    except (RuntimeError, AssertionError) as error:
-        given = os.environ.get("JAX_PLATFORMS")
-        why = first_line(error)
-        if given:
-            raise UserError(
-                f"JAX_PLATFORMS is {given}, and JAX finds no such device here ({why}). "
-                "Unset it, or set it to cpu."
-            ) from error
-        raise UserError(f"JAX finds no device to compute on: {why}. Set JAX_PLATFORMS to cpu.") from error
 
 
 def _launched_together() -> bool:

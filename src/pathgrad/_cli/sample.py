@@ -10,11 +10,11 @@ import tyro
 
 import pathgrad as pg
 from pathgrad._runs.files import write_atomically
+from pathgrad._runs.machine import check_devices
 from pathgrad._words.errors import UserError
 
 from .arguments import parse
 from .outputs import check_output, writing
-from .processes import check_devices
 from .trusting import Trusting, check_notes, tell_notes
 
 
