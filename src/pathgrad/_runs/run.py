@@ -204,8 +204,7 @@ class Run:
     @property
     def is_evaluated(self) -> bool:
         """Whether its evaluation is up to date."""
-        current = {row.step for row in (self.last, self.best) if row is not None}
-        return number_in(self.evaluation, "step") in current
+        return number_in(self.evaluation, "step") in {row.step for row in (self.last, self.best) if row}
 
     @property
     def verdict(self) -> Verdict | None:
