@@ -266,10 +266,8 @@ def evaluate(
     _check_others(sample_target, draws, divergence, search)
     check_target(target, flow.shape)
     check_indices(target, flow.shape)
-    if target_draws is not None:
-        target_draws = checked_draws(target_draws, target, flow.shape)
-    if refine > 1:
-        flow = flow.refined(refine)
+    target_draws = None if target_draws is None else checked_draws(target_draws, target, flow.shape)
+    flow = flow.refined(refine) if refine > 1 else flow
     if draws is not None:
         draws = {name: np.asarray(draws[name]) for name in ("log_q", *_NEEDED) if name in draws}
     else:
