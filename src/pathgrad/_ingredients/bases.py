@@ -57,9 +57,7 @@ def trainable(name: str) -> Callable[[Any], Any]:
     return lambda leaf: leaf if isinstance(leaf, PerDraw) else floating(leaf, name)
 
 
-def event(shape: Any) -> tuple[int, ...]:
-    """Return the shape of a point; a single number is that of a vector."""
-    return shape_of_point("event_shape", shape)
+_event_shape = functools.partial(shape_of_point, "event_shape")
 
 
 def _checked_dtype(dtype: Any) -> Any:
@@ -85,7 +83,7 @@ class StandardNormal(AbstractBase):
         dtype: Precision of its draws; the default is that of JAX.
     """
 
-    event_shape: tuple[int, ...] = eqx.field(static=True, converter=event)
+    event_shape: tuple[int, ...] = eqx.field(static=True, converter=_event_shape)
     dtype: Any = eqx.field(static=True, default=None, converter=_checked_dtype)
 
     @property
@@ -120,7 +118,7 @@ class DefensiveNormal(AbstractBase):
         dtype: Precision of its draws; the default is that of JAX.
     """
 
-    event_shape: tuple[int, ...] = eqx.field(static=True, converter=event)
+    event_shape: tuple[int, ...] = eqx.field(static=True, converter=_event_shape)
     share: float = eqx.field(static=True, default=0.1, converter=functools.partial(share, "share"))
     factor: float = eqx.field(
         static=True,

@@ -1,5 +1,6 @@
 """Targets: the densities to approximate."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,10 +39,6 @@ class Target(Protocol):
         ...
 
 
-def _as_shape(shape: Any) -> tuple[int, ...]:
-    return shape_of_point("shape", shape)
-
-
 class LogDensity(eqx.Module):
     """A target made from any JAX function of one point.
 
@@ -51,7 +48,7 @@ class LogDensity(eqx.Module):
     """
 
     log_prob: Callable[[Array], Any]
-    shape: tuple[int, ...] = eqx.field(static=True, converter=_as_shape)
+    shape: tuple[int, ...] = eqx.field(static=True, converter=functools.partial(shape_of_point, "shape"))
 
     def __check_init__(self):
         function("log_prob", self.log_prob, "log_prob(x)")

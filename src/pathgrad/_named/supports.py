@@ -5,6 +5,7 @@ side, and no value rounds to the end of an interval.
 """
 
 import abc
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -52,8 +53,7 @@ class AbstractSupport(eqx.Module):
         """Return the free numbers of a parameter."""
 
 
-def _shape(shape: Shape) -> tuple[int, ...]:
-    return shape_of_point("shape", shape)
+_shape = functools.partial(shape_of_point, "shape")
 
 
 def _size(size: int, at_least: int, what: str) -> int:

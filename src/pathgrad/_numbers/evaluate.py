@@ -298,7 +298,7 @@ def _beside(
     return numbers | {"distances": distances} | distances.worst()
 
 
-def _check_others(sample_target: Any, draws: Any, divergence: Any, search: Any) -> None:
+def _check_others(sample_target: object, draws: object, divergence: object, search: object) -> None:
     if sample_target is not None:
         function("sample_target", sample_target, "sample_target(key=...)")
     if draws is not None and not (isinstance(draws, Mapping) and set(_NEEDED) <= set(draws)):

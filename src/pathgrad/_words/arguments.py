@@ -54,7 +54,7 @@ def whole_or_none(name: str, value: Any, least: int = 1) -> int | None:
 
 
 def number(
-    name: str, value: Any, fits: Callable[[float], bool] = math.isfinite, range: str = "finite"
+    name: str, value: Any, fits: Callable[[float], bool] = math.isfinite, words: str = "finite"
 ) -> float:
     """Return a real number as Python's.
 
@@ -62,7 +62,7 @@ def number(
         name: Name of the argument.
         value: Its value.
         fits: Whether a number is in the range.
-        range: The range in words, after "must be".
+        words: The range in words, after "must be".
     """
     try:
         if isinstance(value, bool | str | bytes):
@@ -71,7 +71,7 @@ def number(
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"{named(name)} must be a number, got {shown(value)}.") from None
     if not fits(found):
-        raise ArgumentError(f"{named(name)} must be {range}, got {shown(value)}.")
+        raise ArgumentError(f"{named(name)} must be {words}, got {shown(value)}.")
     return found
 
 
