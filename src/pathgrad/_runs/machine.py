@@ -2,13 +2,14 @@
 
 import os
 
-from .. import devices
 from .._words.errors import UserError
 from .._words.text import first_line
 
 
 def check_devices() -> None:
     """Raise a `UserError` unless JAX has something to compute on."""
+    from .. import devices  # not before: help is printed without JAX
+
     try:
         devices.number_in_all()
     except (RuntimeError, AssertionError) as error:

@@ -149,7 +149,7 @@ def allowed_again(run: "Run") -> str:
         try:
             check_sources(dataclasses.replace(run, trust=Trust.NEARBY))
         except UserError:
-            return " --trust"
+            return f" {as_options(named('trust'))}"
     if run.trust in (Trust.NAMED, Trust.REPLACED):
         return named_again(run.experiment, run.settings, always=run.trust is Trust.REPLACED)
     return ""
